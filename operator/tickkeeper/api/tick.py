@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from tickkeeper.api.bounds import BATCH_SIZE, LEASE_MS, NAME_LENGTH, TIME_BUDGET_MS
+
 #: Keys of the job data that are ours; ``spec.data`` may not use them.
 RESERVED_DATA_KEYS = ("tenantId", "tickkeeper")
 
@@ -20,10 +22,10 @@ class _Wire(BaseModel):
 class TickOptions(_Wire):
     """What the worker's tick does (``spec.tick``); an absent field means the worker's own default."""
 
-    kinds: tuple[Annotated[str, Field(min_length=1, max_length=128)], ...] | None = None
-    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] | None = None
-    batch_size: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    time_budget_ms: Annotated[int, Field(ge=10, le=86_400_000)] | None = None
+    kinds: tuple[Annotated[str, Field(min_length=NAME_LENGTH.least, max_length=NAME_LENGTH.most)], ...] | None = None
+    lease_ms: Annotated[int, Field(ge=LEASE_MS.least, le=LEASE_MS.most)] | None = None
+    batch_size: Annotated[int, Field(ge=BATCH_SIZE.least, le=BATCH_SIZE.most)] | None = None
+    time_budget_ms: Annotated[int, Field(ge=TIME_BUDGET_MS.least, le=TIME_BUDGET_MS.most)] | None = None
 
 
 class Stamp(_Wire):
@@ -47,7 +49,7 @@ class Stamp(_Wire):
 class TickData(_Wire):
     """A tick's job data, parsed. ``data`` is the rest: what ``spec.data`` added."""
 
-    tenant_id: str = Field(min_length=1, max_length=128)
+    tenant_id: str = Field(min_length=NAME_LENGTH.least, max_length=NAME_LENGTH.most)
     tickkeeper: Stamp | None = None
     data: dict[str, Any] = Field(default_factory=dict, exclude=True)
 

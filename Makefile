@@ -1,0 +1,53 @@
+# Everything installs itself on a fresh machine, or says in one line what it lacks. `make help` lists the targets.
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+           --no-emit-index-url --no-emit-find-links --no-header -q pyproject.toml
+# `make demo KEEP=1` and `make demo CLUSTER=current` reach the demo as environment variables.
+export PYTHON KEEP CLUSTER
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit lint fmt lock crd clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  Variables: PYTHON=/path/to/python (setup), KEEP=1 and CLUSTER=current (demo), ARGS="-k name" (test, test-unit)'
+
+setup: ## make .venv from the lock file; done once per change of it
+	@scripts/setup
+
+demo: setup ## the whole thing on one screen; KEEP=1 leaves it running, CLUSTER=current uses your cluster
+	@$(BIN)/python -m demo
+
+test: setup ## unit and integration tests on real parts
+	@$(BIN)/python -m embedded prepare
+	@$(BIN)/python -m embedded versions
+	@$(BIN)/python -m pytest tests $(ARGS)
+
+test-unit: setup ## unit tests: no servers, seconds
+	@$(BIN)/python -m pytest tests/unit $(ARGS)
+
+lint: setup ## style, format, types, and the layers between the packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup ## format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup ## compile requirements/*.lock anew from pyproject.toml
+	$(UV_LOCK) -o requirements/base.lock
+	$(UV_LOCK) --group dev -o requirements/dev.lock
+
+crd: setup ## generate the CRD file from the models
+	@$(BIN)/tickkeeper crd > crds/.generated.yaml && mv crds/.generated.yaml crds/tickkeeper.dev_tickschedules.yaml
+
+clean: ## remove caches and build results
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .tmp dist crds/.generated.yaml
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf .venv

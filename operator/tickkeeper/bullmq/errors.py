@@ -1,0 +1,55 @@
+"""What a Redis error means to the person who reads the condition."""
+
+import asyncio
+
+from redis import exceptions as redis_errors
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (redis_errors.AuthenticationError, "Redis refused the user name or password"),
+    (redis_errors.AuthorizationError, "Redis refused the user name or password"),
+    (redis_errors.NoPermissionError, "the Redis user lacks a permission"),
+    (redis_errors.BusyLoadingError, "Redis is loading its data"),
+    (redis_errors.ReadOnlyError, "this Redis is a read-only replica"),
+    (redis_errors.OutOfMemoryError, "Redis is out of memory and refuses writes"),
+    (redis_errors.MaxConnectionsError, "no connection is free"),
+    (redis_errors.TimeoutError, "Redis did not answer in time"),
+    (redis_errors.ConnectionError, "no connection to Redis"),
+    (TimeoutError, "Redis did not answer in time"),
+    (OSError, "no connection to Redis"),
+)
+
+#: Answers that redis-py has no class for, by their first word.
+_PREFIXES = {
+    "READONLY": "this Redis is a read-only replica",
+    "LOADING": "Redis is loading its data",
+    "MASTERDOWN": "this replica has lost its master",
+    "NOAUTH": "Redis wants a password",
+    "WRONGPASS": "Redis refused the user name or password",
+    "NOPERM": "the Redis user lacks a permission",
+    "OOM": "Redis is out of memory and refuses writes",
+    "MISCONF": "Redis cannot save its data and refuses writes",
+    "MOVED": "this Redis is a cluster",
+    "CROSSSLOT": "this Redis is a cluster and the prefix holds no {hash tag}",
+    "CLUSTERDOWN": "the Redis cluster is down",
+}
+
+REDIS_ERRORS = (redis_errors.RedisError, OSError, TimeoutError, asyncio.TimeoutError)
+
+
+def explain(error: BaseException) -> str:
+    """One sentence: the cause, then Redis' own words. Never a credential: Redis' answers hold none."""
+    text = " ".join(str(error).split())
+    for word, meaning in _PREFIXES.items():
+        if text.startswith(word) or f" {word} " in f" {text} ":
+            return f"{meaning} ({text})"
+    for kind, meaning in _KINDS:
+        if isinstance(error, kind):
+            return f"{meaning} ({text})" if text else meaning
+    return text or type(error).__name__
+
+
+def is_access_error(error: BaseException) -> bool:
+    """Whether other credentials might mend it."""
+    if isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError):
+        return True
+    return str(error).startswith(("NOAUTH", "WRONGPASS", "NOPERM"))

@@ -1,0 +1,22 @@
+"""BullMQ's key names (bullmq 3.4.4, queue_keys.py)."""
+
+from typing import NamedTuple
+
+
+class QueueKey(NamedTuple):
+    """A queue within one Redis."""
+
+    prefix: str
+    queue: str
+
+    @property
+    def base(self) -> str:
+        """What every key of the queue begins with."""
+        return f"{self.prefix}:{self.queue}:"
+
+    def key(self, name: str) -> str:
+        """The key of one of the queue's parts: ``repeat``, ``delayed``, ``meta`` …"""
+        return self.base + name
+
+    def __str__(self) -> str:
+        return f"{self.prefix}:{self.queue}"

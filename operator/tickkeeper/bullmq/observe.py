@@ -1,0 +1,168 @@
+"""Reads schedulers in batches: what is in Redis, as the core's ``Observed``."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from bullmq.job import optsFromJSON
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, ResponseError
+
+from tickkeeper.api.tick import Stamp
+from tickkeeper.bullmq.keys import QueueKey
+from tickkeeper.schedules.checks import CLOCK_SLACK_MS, OVERDUE_MIN_MS, latest_sane_score, next_slot
+from tickkeeper.schedules.desired import Cron, Desired, Every, Owner, ResourceKey
+from tickkeeper.schedules.observed import JobAt, Observed, QueueFacts, Record
+
+#: Schedulers in one script call: 500 held Redis for 5 to 6 ms (measured).
+BATCH = 200
+
+_FAR_FUTURE = 2**53
+
+_SCRIPT = files("tickkeeper.bullmq").joinpath("observe.lua").read_text()
+_KEYS = ("repeat", "delayed", "prioritized", "wait", "paused", "active", "meta", "completed", "failed", "limiter")
+_FIELDS = ("name", "every", "offset", "pattern", "tz", "limit", "startDate", "endDate", "data", "opts", "ic")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One scheduler that is not plainly healthy, and the digest of its hash for the next look."""
+
+    observed: Observed
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One batch: Redis' time (epoch ms) and what was worth saying, by scheduler id. Absent means healthy."""
+
+    now: int
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    #: the cap of the queue's events stream, None where it has none yet
+    max_len_events: int | None = None
+
+
+class Observer:
+    """Looks at one Redis."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._sha = ""
+        self._read_only = True
+
+    async def look(self, queue: QueueKey, wanted: Sequence[tuple[Desired, str | None]], *, now: int) -> Look:
+        """One atomic look at up to BATCH schedulers of one queue.
+
+        ``wanted`` pairs each with the digest of its hash when last verified; None returns it whatever it looks like.
+        ``now`` (epoch ms) is the caller's notion of Redis' time, for cron. Raises redis' exceptions.
+        """
+        assert len(wanted) <= BATCH
+        arguments: list[str | int] = [queue.base, OVERDUE_MIN_MS, CLOCK_SLACK_MS]
+        for desired, digest in wanted:
+            arguments.extend((desired.place.scheduler_id, digest or "", *_bounds(desired, now)))
+        keys = [queue.key(name) for name in _KEYS]
+        redis_now, facts, found = await self._run(keys, arguments)
+        queue_facts = _queue_facts(facts)
+        sights = {wanted[entry[0] - 1][0].place.scheduler_id: _sight(entry, redis_now, queue_facts) for entry in found}
+        return Look(redis_now, sights, _int(facts[4]))
+
+    async def _run(self, keys: list[str], arguments: list[str | int]) -> Any:
+        if self._sha:
+            try:
+                return await self._evalsha(keys, arguments)
+            except NoScriptError:
+                pass  # restarted, or SCRIPT FLUSH
+        self._sha = await self._client.script_load(_SCRIPT)
+        return await self._evalsha(keys, arguments)
+
+    async def _evalsha(self, keys: list[str], arguments: list[str | int]) -> Any:
+        if self._read_only:
+            try:
+                return await self._client.evalsha_ro(self._sha, len(keys), *keys, *arguments)
+            except ResponseError as error:
+                if "unknown command" not in str(error).lower():
+                    raise
+                self._read_only = False  # Redis < 7
+        return await self._client.evalsha(self._sha, len(keys), *keys, *arguments)
+
+
+def _bounds(desired: Desired, now: int) -> tuple[int, int, int]:
+    match desired.schedule:
+        case Every(every_ms, offset_ms):
+            return every_ms, offset_ms, 0
+        case Cron():
+            return 0, next_slot(desired, now), latest_sane_score(desired, now)
+
+
+def _queue_facts(facts: Sequence[Any]) -> QueueFacts:
+    paused, concurrency, active, limited, _ = facts
+    limit = _int(concurrency)
+    return QueueFacts(paused=bool(paused), maxed=limit is not None and active >= limit, rate_limited=bool(limited))
+
+
+def _sight(entry: Sequence[Any], now: int, queue: QueueFacts) -> Sight:
+    _, score, fields, digest, place, whole, leftover, wrong = entry
+    observed = Observed(
+        now=now,
+        score=_score(score),
+        record=_record(dict(zip(_FIELDS, fields, strict=True))) if fields else None,
+        job=JobAt(place),
+        job_intact=bool(whole),
+        leftover_job=leftover or None,
+        wrong_type=wrong or None,
+        queue=queue,
+    )
+    return Sight(observed, digest or None)
+
+
+def _score(text: str | None) -> int | None:
+    """A zset score as epoch ms; one that is not finite counts as the far future, which no honest clock writes."""
+    if not text:
+        return None
+    value = float(text)
+    return int(value) if math.isfinite(value) else _FAR_FUTURE
+
+
+def _record(fields: Mapping[str, str | None]) -> Record:
+    data = _json(fields["data"])
+    opts = _json(fields["opts"])
+    return Record(
+        name=fields["name"],
+        every=fields["every"],
+        offset=fields["offset"],
+        pattern=fields["pattern"],
+        tz=fields["tz"],
+        bounds={name: value for name in ("limit", "startDate", "endDate") if (value := fields[name]) is not None},
+        data=data,
+        opts=optsFromJSON(opts) if isinstance(opts, dict) else None,
+        iterations=_int(fields["ic"]) or 0,
+        owner=_owner(data),
+    )
+
+
+def _owner(data: Any) -> Owner | None:
+    stamp = data.get("tickkeeper") if isinstance(data, dict) else None
+    if stamp is None:
+        return None
+    try:
+        read = Stamp.model_validate(stamp)
+    except ValueError:
+        return None  # not of our making, or spoilt: the difference in data will say so
+    return Owner(read.cluster, ResourceKey(read.namespace, read.name), read.uid, read.generation)
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def _int(text: str | int | None) -> int | None:
+    try:
+        return int(text) if text not in (None, False, "") else None
+    except ValueError:
+        return None

@@ -1,0 +1,130 @@
+-- name: claim
+-- Lease due rows of one tenant, oldest first, and bury the row at the head when its attempts are used up.
+--
+-- The oldest due row decides. Used up (its last attempt gave no answer): it moves to outbox_dead, and nothing is taken.
+-- Suspect, or on its last attempt: it is taken alone, so that a row which kills its worker takes no neighbour along,
+-- and no row loses its last attempt to another's fault. Otherwise a batch of plain rows, up to limit and max_bytes.
+--
+-- kinds null: every kind that the tenant has, found by a loose scan (one index descent per kind). Kinds by LATERAL, one
+-- ordered index range each: `kind = ANY` read through every row of the other kinds first.
+-- `id = ANY (ARRAY(...))` and not a join: the planner turned UPDATE ... FROM into a sequential scan of the table.
+-- statement_timestamp() in the search, since a volatile clock_timestamp() cannot bound an index range.
+-- Index: outbox_due; the updates and deletes by primary key. Rows locked by a peer are passed over.
+WITH RECURSIVE found (kind) AS (
+    (SELECT o.kind FROM {schema}.outbox o
+      WHERE %(kinds)s::text[] IS NULL AND o.tenant_id = %(tenant_id)s
+      ORDER BY o.kind LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.kind FROM {schema}.outbox o
+             WHERE o.tenant_id = %(tenant_id)s AND o.kind > f.kind
+             ORDER BY o.kind LIMIT 1)
+      FROM found f WHERE f.kind IS NOT NULL
+),
+kinds AS MATERIALIZED (
+    SELECT unnest(%(kinds)s::text[]) AS kind
+    UNION ALL
+    SELECT f.kind FROM found f WHERE f.kind IS NOT NULL
+),
+head AS MATERIALIZED (
+    SELECT h.id, h.spent, h.alone
+      FROM kinds k
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.available_at, o.attempts >= o.max_attempts AS spent,
+               o.lease_id IS NOT NULL OR o.suspect OR o.attempts + 1 >= o.max_attempts AS alone
+          FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
+           AND o.available_at <= statement_timestamp()
+           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+         ORDER BY o.available_at, o.id
+         LIMIT 1
+           FOR UPDATE SKIP LOCKED
+     ) h
+     ORDER BY h.available_at, h.id
+     LIMIT 1
+),
+gone AS (
+    DELETE FROM {schema}.outbox WHERE id = ANY (ARRAY(SELECT h.id FROM head h WHERE h.spent))
+    RETURNING *
+),
+buried AS (
+    INSERT INTO {schema}.outbox_dead (id, tenant_id, kind, payload, payload_bytes, headers, dedup_key, ordering_key,
+                                      attempts, max_attempts, created_at, reason, last_error)
+    SELECT g.id, g.tenant_id, g.kind, g.payload, g.payload_bytes, g.headers, g.dedup_key, g.ordering_key,
+           g.attempts, g.max_attempts, g.created_at, 'lost',
+           left(format('attempt %%s of %%s gave no answer: its worker died, or was slower than its lease',
+                       g.attempts, g.max_attempts) || coalesce('; before that: ' || g.last_error, ''), 4096)
+      FROM gone g
+    RETURNING id
+),
+batch AS MATERIALIZED (
+    SELECT b.id, b.available_at, b.payload_bytes
+      FROM kinds k
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.available_at, o.payload_bytes
+          FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
+           AND o.available_at <= statement_timestamp()
+           AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+         ORDER BY o.available_at, o.id
+         LIMIT %(limit)s
+           FOR UPDATE SKIP LOCKED
+     ) b
+     WHERE (SELECT NOT h.alone FROM head h)
+     ORDER BY b.available_at, b.id
+     LIMIT %(limit)s
+),
+picked AS (
+    SELECT h.id FROM head h WHERE h.alone AND NOT h.spent
+    UNION ALL
+    -- The first row always fits: a payload of its own size never starves.
+    SELECT s.id
+      FROM (SELECT b.id, sum(b.payload_bytes) OVER (ORDER BY b.available_at, b.id) - b.payload_bytes AS before
+              FROM batch b) s
+     WHERE s.before < %(max_bytes)s
+),
+taken AS (
+    UPDATE {schema}.outbox
+       SET attempts = attempts + 1,
+           suspect = suspect OR lease_id IS NOT NULL,
+           lease_id = %(lease_id)s,
+           lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
+           dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
+     WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
+    RETURNING id, kind, payload::text, headers::text, attempts, max_attempts, available_at, created_at, suspect,
+              dedup_key, ordering_key
+)
+SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
+  FROM (SELECT 1) one LEFT JOIN taken t ON true
+ ORDER BY t.available_at, t.id;
+
+
+-- name: due_left
+-- Whether any due row is left that no lease covers. Asked after an empty claim of several kinds: a peer's claim locks
+-- up to limit rows of each kind for the moment in which it chooses among them.
+-- Index: outbox_due, one descent per kind.
+WITH RECURSIVE found (kind) AS (
+    (SELECT o.kind FROM {schema}.outbox o
+      WHERE %(kinds)s::text[] IS NULL AND o.tenant_id = %(tenant_id)s
+      ORDER BY o.kind LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.kind FROM {schema}.outbox o
+             WHERE o.tenant_id = %(tenant_id)s AND o.kind > f.kind
+             ORDER BY o.kind LIMIT 1)
+      FROM found f WHERE f.kind IS NOT NULL
+),
+kinds AS MATERIALIZED (
+    SELECT unnest(%(kinds)s::text[]) AS kind
+    UNION ALL
+    SELECT f.kind FROM found f WHERE f.kind IS NOT NULL
+)
+SELECT EXISTS (
+    SELECT FROM kinds k
+     CROSS JOIN LATERAL (
+        SELECT FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
+           AND o.available_at <= statement_timestamp()
+           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+         ORDER BY o.available_at, o.id
+         LIMIT 1
+     ) h
+);

@@ -1,0 +1,69 @@
+-- The dead letters.
+
+-- name: dead
+-- Dead rows without their payloads, latest death first.
+-- Index: outbox_dead_age (backwards), or outbox_dead_tenant for a tenant with few rows among many.
+SELECT d.id, d.tenant_id, d.kind, d.attempts, d.max_attempts, d.reason, d.last_error, d.created_at, d.died_at, d.dedup_key
+  FROM {schema}.outbox_dead d
+ WHERE (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
+   AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
+ ORDER BY d.died_at DESC, d.id DESC
+ LIMIT %(limit)s;
+
+
+-- name: database_time
+SELECT clock_timestamp();
+
+
+-- name: replay
+-- One batch of dead rows goes back as if new, with its own id and all its attempts, newest first: of several dead rows
+-- with one dedup_key the newest goes. A row whose key has a row in the outbox stays dead and is reported.
+-- All batches of one replay share one due time, so that the rows are delivered in the order of their ids.
+-- Index: the primary key (backwards), or outbox_dead_tenant; outbox_dedup for the twin.
+WITH chosen AS MATERIALIZED (
+    SELECT d.* FROM {schema}.outbox_dead d
+     WHERE (%(ids)s::bigint[] IS NULL OR d.id = ANY (%(ids)s::bigint[]))
+       AND (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
+       AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
+       AND (%(below)s::bigint IS NULL OR d.id < %(below)s)
+     ORDER BY d.id DESC
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+),
+revived AS (
+    INSERT INTO {schema}.outbox (id, tenant_id, kind, payload, payload_bytes, headers, dedup_key, ordering_key,
+                                 max_attempts, available_at, last_error, created_at)
+    SELECT c.id, c.tenant_id, c.kind, c.payload, c.payload_bytes, c.headers, c.dedup_key, c.ordering_key,
+           c.max_attempts, %(due)s, c.last_error, c.created_at
+      FROM chosen c
+     WHERE c.dedup_key IS NULL
+        OR NOT EXISTS (SELECT FROM {schema}.outbox o WHERE o.tenant_id = c.tenant_id AND o.dedup_key = c.dedup_key)
+     ORDER BY c.id DESC
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+gone AS (
+    DELETE FROM {schema}.outbox_dead WHERE id = ANY (ARRAY(SELECT r.id FROM revived r))
+    RETURNING id
+)
+SELECT c.id, g.id IS NOT NULL FROM chosen c LEFT JOIN gone g ON g.id = c.id ORDER BY c.id DESC;
+
+
+-- name: purge
+-- One batch of dead rows is deleted for good, oldest death first.
+-- Index: outbox_dead_age, or outbox_dead_tenant for a tenant with few rows among many.
+WITH chosen AS MATERIALIZED (
+    SELECT d.id FROM {schema}.outbox_dead d
+     WHERE (%(ids)s::bigint[] IS NULL OR d.id = ANY (%(ids)s::bigint[]))
+       AND (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
+       AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
+       AND d.died_at <= statement_timestamp() - make_interval(secs => %(age)s)
+     ORDER BY d.died_at, d.id
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {schema}.outbox_dead WHERE id = ANY (ARRAY(SELECT c.id FROM chosen c))
+    RETURNING id
+)
+SELECT count(*) FROM gone;

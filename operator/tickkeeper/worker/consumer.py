@@ -1,0 +1,105 @@
+"""bullmq's Worker with the guards that production needs; one instance lives until its run() ends, then a new one.
+
+Each guard answers something measured on bullmq 3.4.4 and redis-py 8 (docs/decisions).
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bullmq import Job, Worker
+from bullmq.job_scheduler import JobScheduler
+from bullmq.redis_connection import RedisConnection
+from redis.asyncio import Redis
+
+from tickkeeper.telemetry.logs import get_logger
+from tickkeeper.worker.cron import repeat_strategy
+from tickkeeper.worker.punctual import bell
+
+_log = get_logger(__name__)
+
+Process = Callable[[Job, str], Awaitable[Any]]
+
+# A blocking wait that outlasts its own time-out by this much has a dead connection under it: without a socket
+# time-out nothing else would ever notice (a frozen server, a network that drops packets).
+_DEAF_AFTER = 3.0
+
+
+class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
+    """Takes jobs of one queue. ``on_contact(error)`` is told of each exchange with Redis: None when it worked."""
+
+    def __init__(
+        self,
+        queue: str,
+        process: Process,
+        *,
+        commands: Redis,
+        blocking: Redis,
+        options: dict[str, Any],
+        on_contact: Callable[[Exception | None], None] = lambda _error: None,
+    ) -> None:
+        super().__init__(queue, process, {**options, "connection": commands, "autorun": False})
+        self._on_contact = on_contact
+        # bullmq makes both of its connections from one option; the one that blocks must have no socket time-out.
+        self.bclient = blocking
+        self.blockingRedisConnection = self.backend.blocking_connection = RedisConnection(blocking)
+        # Its default is croniter, which is wrong at daylight-saving changes.
+        self._job_scheduler = JobScheduler(self, repeat_strategy=repeat_strategy)
+        self.clientName = client_name(self.prefix, queue, self.workerName)
+
+    async def prepare(self) -> str:
+        """Learn what the server can do, and its maxmemory-policy. Raises redis errors.
+
+        Until it is known, waits are rounded up to whole seconds, and a 100 ms schedule ticks once a second.
+        """
+        for connection in (self.redisConnection, self.blockingRedisConnection):
+            await connection.getRedisVersion()
+        memory = await self.client.info("memory")
+        return str(memory.get("maxmemory_policy", "unknown"))
+
+    async def waitForJob(self) -> int:  # noqa: N802 - bullmq's name
+        """Wait for the queue's marker, ring the bell at the due time, and never wait on a dead connection."""
+        return int(await self._watched(self._wait()))
+
+    async def _wait(self) -> int:
+        with bell(self.client, self.keys["marker"], self.blockUntil):
+            async with asyncio.timeout(self.getBlockTimeout(self.blockUntil) + _DEAF_AFTER):
+                due: int = await super().waitForJob()
+                return due
+
+    async def moveToActive(self, token: str) -> Job | None:  # noqa: N802 - bullmq's name
+        """Take the next job, if there is one."""
+        return await self._watched(super().moveToActive(token))
+
+    async def _watched(self, exchange: Awaitable[Any]) -> Any:
+        # bullmq retries connection errors without an event, NOAUTH and maxclients among them: liveness is ours to keep.
+        try:
+            result = await exchange
+        except Exception as error:
+            self._on_contact(error)
+            raise
+        self._on_contact(None)
+        return result
+
+    def emit(self, event_name: str, *args: Any, **kwargs: Any) -> None:
+        """Tell the listeners. One that raises would end run(), or the stalled check, without a word."""
+        for listener in self._callbacks.get(event_name, ()):
+            try:
+                listener(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - see above
+                _log.error("listener failed", queue=self.name, listener=event_name, error=error)
+
+
+def client_name(prefix: str, queue: str, worker: str | None) -> str:
+    """How this worker's connections are called in CLIENT LIST: as bullmq calls them, and as Redis can take it.
+
+    Redis refuses spaces and anything outside ASCII, and a refused name ends run(); Node's form is base64 for all.
+    """
+    shown = queue if _speakable(queue) else base64.b64encode(queue.encode()).decode()
+    name = f"{prefix}:{shown}" + (f":w:{worker}" if worker else "")
+    return "".join(character if _speakable(character) else "_" for character in name)
+
+
+def _speakable(text: str) -> bool:
+    return all("!" <= character <= "~" for character in text)

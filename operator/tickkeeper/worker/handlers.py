@@ -1,0 +1,195 @@
+"""Handlers: who handles rows of which kind, and where they are found."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any, TypeVar
+
+from tickkeeper.outbox.store import Row
+
+#: Seconds that a handler may take for one row unless it says otherwise.
+DEFAULT_TIMEOUT = 60.0
+ENTRY_POINT_GROUP = "tickkeeper.handlers"
+_MARK = "__tickkeeper_handler__"
+_MAX_KIND = 128
+
+Handle = Callable[[Row], Any]
+F = TypeVar("F", bound=Handle)
+
+
+class HandlerError(ValueError):
+    """A handler cannot be used; the message names it and the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """A set of kinds: exact names, and patterns ``prefix.*`` for every name that starts with ``prefix.``."""
+
+    exact: frozenset[str] = frozenset()
+    prefixes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, *names: str) -> "Kinds":
+        """Read names and patterns. Raises HandlerError for one that is neither."""
+        for name in names:
+            _check_kind(name)
+        return cls(
+            frozenset(name for name in names if not name.endswith("*")),
+            frozenset(name[:-1] for name in names if name.endswith("*")),
+        )
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in self.exact or any(kind.startswith(prefix) for prefix in self.prefixes)
+
+    def __and__(self, other: "Kinds") -> "Kinds":
+        """What both sets hold."""
+        return Kinds(
+            frozenset(kind for kind in self.exact | other.exact if kind in self and kind in other),
+            frozenset(
+                max(one, two, key=len)
+                for one in self.prefixes
+                for two in other.prefixes
+                if one.startswith(two) or two.startswith(one)
+            ),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.exact or self.prefixes)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from sorted(self.exact)
+        yield from sorted(f"{prefix}*" for prefix in self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One handler: ``call`` is awaited when ``is_async``, else run in a thread of its own.
+
+    ``timeout`` in seconds; None means the worker's default.
+    """
+
+    name: str
+    kinds: Kinds
+    call: Handle
+    is_async: bool
+    timeout: float | None = None
+
+
+def handler(*kinds: str, timeout: float | None = None) -> Callable[[F], F]:
+    """Mark a function as the handler of ``kinds`` (exact, or ``prefix.*``); it stays callable as it was.
+
+    ``async def`` runs on the event loop and must not block it; ``def`` runs in a thread. It gets the ``Row``.
+    ``timeout``: seconds for one row. A thread cannot be stopped: after its time-out it is left alone, its row is
+    retried, and both may run at once, so a sync handler needs time-outs of its own.
+    """
+    if not kinds:
+        raise HandlerError("@handler needs at least one kind")
+    wanted = Kinds.of(*kinds)
+    if timeout is not None and not timeout > 0:
+        raise HandlerError(f"@handler({kinds[0]!r}): timeout must be more than 0 seconds, not {timeout!r}")
+
+    def mark(function: F) -> F:
+        setattr(function, _MARK, (wanted, timeout))
+        return function
+
+    return mark
+
+
+def as_handler(call: Handle, kinds: Kinds, *, timeout: float | None = None, name: str | None = None) -> Handler:
+    """A handler from any callable."""
+    return Handler(name or _name(call), kinds, call, _is_async(call), timeout)
+
+
+class Registry:
+    """Kind to handler: an exact name first, then the longest prefix."""
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self._exact: dict[str, Handler] = {}
+        self._prefixes: dict[str, Handler] = {}
+        for each in handlers:
+            self.add(each)
+
+    def add(self, new: Handler) -> None:
+        """Raises HandlerError when one of its kinds has a handler already."""
+        for names, table, tail in ((new.kinds.exact, self._exact, ""), (new.kinds.prefixes, self._prefixes, "*")):
+            for name in names:
+                if name in table and table[name].call is not new.call:
+                    raise HandlerError(f"kind {name + tail!r} has two handlers: {table[name].name} and {new.name}")
+                table[name] = new
+
+    def find(self, kind: str) -> Handler | None:
+        """Who handles ``kind``; None when nobody does."""
+        if exact := self._exact.get(kind):
+            return exact
+        fitting = [prefix for prefix in self._prefixes if kind.startswith(prefix)]
+        return self._prefixes[max(fitting, key=len)] if fitting else None
+
+    @property
+    def kinds(self) -> Kinds:
+        """All kinds that have a handler."""
+        return Kinds(frozenset(self._exact), frozenset(self._prefixes))
+
+    def __len__(self) -> int:
+        return len({id(each) for table in (self._exact, self._prefixes) for each in table.values()})
+
+
+def load(modules: Iterable[str], *, entry_point_group: str | None = ENTRY_POINT_GROUP) -> list[Handler]:
+    """The marked functions of the named modules and of the installed entry points.
+
+    Raises HandlerError, with the cause, for a module that cannot be imported or holds no handler.
+    """
+    found: list[Handler] = []
+    for path in modules:
+        found += _of_object(_import(path), path)
+    for entry in entry_points(group=entry_point_group) if entry_point_group else ():
+        where = f"entry point {entry.name} = {entry.value}"
+        try:
+            target = entry.load()
+        except Exception as error:
+            raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
+        found += _of_object(target, where)
+    return found
+
+
+def _import(path: str) -> Any:
+    name, _, attribute = path.partition(":")
+    try:
+        target: Any = importlib.import_module(name)
+        for part in attribute.split(".") if attribute else ():
+            target = getattr(target, part)
+    except Exception as error:
+        raise HandlerError(f"{path}: {type(error).__name__}: {error}") from error
+    return target
+
+
+def _of_object(target: Any, where: str) -> list[Handler]:
+    candidates = vars(target).values() if isinstance(target, ModuleType) else [target]
+    # One function under two names in a module is one handler.
+    marked = {id(each): each for each in candidates if callable(each) and hasattr(each, _MARK)}
+    if not marked:
+        raise HandlerError(f"{where}: no function marked with @handler")
+    return [
+        as_handler(each, kinds, timeout=timeout) for each in marked.values() for kinds, timeout in [vars(each)[_MARK]]
+    ]
+
+
+def _is_async(call: Handle) -> bool:
+    while isinstance(call, partial):
+        call = call.func
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+
+
+def _name(call: Any) -> str:
+    return f"{getattr(call, '__module__', '?')}.{getattr(call, '__qualname__', type(call).__qualname__)}"
+
+
+def _check_kind(name: str) -> None:
+    body = name.removesuffix(".*")
+    if not name or len(name) > _MAX_KIND:
+        raise HandlerError(f"kind {name!r}: must have 1 to {_MAX_KIND} characters")
+    if "*" in body or not body:
+        raise HandlerError(f"kind {name!r}: '*' is allowed only at the end, after a dot: 'prefix.*'")

@@ -1,0 +1,129 @@
+"""What a handler may say of a row, and what follows from it. Pure.
+
+A handler returns nothing when the row is done. ``Retry``, ``Dead`` and ``Snooze`` may be returned or raised. Any other
+exception is a failure, and so is any other return value: a handler that returns ``False`` meant something, and calling
+that success would lose the row. Failures are retried with the store's back-off until the row's attempts are used up.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from tickkeeper.telemetry.redaction import describe, redact
+
+#: Longest error text that is kept with a row, in characters.
+MAX_ERROR = 4096
+#: Longest time that a handler or a receiver may put a retry off.
+MAX_DELAY = timedelta(days=7)
+# A row that is put off to now would be claimed again and again within one tick.
+_MIN_SNOOZE = timedelta(seconds=1)
+
+# Database drivers append what was bound to a statement: the payload, in a text that more people may read.
+_PARAMETERS = re.compile(r"\[parameters: .*?\](?=\s|$)", re.DOTALL)
+
+
+class Outcome(Exception):
+    """Base of what a handler may return or raise besides finishing."""
+
+
+class Retry(Outcome):
+    """Try the row again; the attempt counts. ``after``: seconds or timedelta, None for the store's back-off."""
+
+    def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(after, reason)
+        self.after = None if after is None else _delay(after)
+        self.reason = reason
+
+
+class Dead(Outcome):
+    """Never try the row again: it moves to the dead letters with ``reason``."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Snooze(Outcome):
+    """Not yet: put the row off to ``until`` (a datetime with a zone) without spending its attempt."""
+
+    def __init__(self, until: datetime) -> None:
+        if getattr(until, "tzinfo", None) is None:
+            raise ValueError(f"Snooze: until must be a datetime with a time zone, not {until!r}")
+        super().__init__(until)
+        self.until = until
+
+
+class Fate(StrEnum):
+    """What becomes of a row; also the word in metrics."""
+
+    DONE = "done"
+    RETRIED = "retried"
+    DEAD = "dead"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A row's fate with what it needs: ``error`` for RETRIED and DEAD, ``after`` and ``until`` where given."""
+
+    fate: Fate
+    error: str = ""
+    after: timedelta | None = None
+    until: datetime | None = None
+
+
+DONE = Verdict(Fate.DONE)
+RELEASED = Verdict(Fate.RELEASED)
+
+
+def judge_return(value: Any) -> Verdict:
+    """The verdict on what a handler returned."""
+    if value is None:
+        return DONE
+    if isinstance(value, Outcome):
+        return judge_raise(value)
+    return failed(f"the handler returned {type(value).__name__}; it must return nothing, or a Retry, Dead or Snooze")
+
+
+def judge_raise(error: BaseException) -> Verdict:
+    """The verdict on what a handler raised."""
+    match error:
+        case Retry():
+            return Verdict(Fate.RETRIED, clean(error.reason or "the handler asked for a retry"), after=error.after)
+        case Dead():
+            return Verdict(Fate.DEAD, clean(error.reason or "the handler gave the row up"))
+        case Snooze():
+            return Verdict(Fate.SNOOZED, until=error.until)
+        case _:
+            return failed(describe(error))
+
+
+def failed(text: str) -> Verdict:
+    """A failure with the store's own back-off."""
+    return Verdict(Fate.RETRIED, clean(text))
+
+
+def not_before(until: datetime, now: datetime) -> datetime:
+    """``until``, at least a second from now."""
+    return max(until, now + _MIN_SNOOZE)
+
+
+def clean(text: str) -> str:
+    """An error text as it may be stored and shown: no credential, no bound parameter, no NUL, bounded."""
+    text = _PARAMETERS.sub("[parameters]", redact(text)).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    # A lone surrogate is no UTF-8: the database would refuse the write, and with it the row's whole batch.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 1] + "…"
+
+
+def _delay(after: float | timedelta) -> timedelta:
+    if isinstance(after, bool) or not isinstance(after, int | float | timedelta):
+        raise TypeError(f"Retry: after must be seconds or a timedelta, not {type(after).__name__}")
+    seconds = after.total_seconds() if isinstance(after, timedelta) else float(after)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"Retry: after must be 0 or more seconds, not {after!r}")
+    return min(timedelta(seconds=min(seconds, MAX_DELAY.total_seconds())), MAX_DELAY)
