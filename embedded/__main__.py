@@ -35,6 +35,9 @@ def _prepare(names: list[str]) -> int:
     except (MissingPart, PartFailed) as error:
         print(f"embedded: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("embedded: interrupted; nothing half-made is kept", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -29,6 +29,8 @@ def cached(key: str, make: Callable[[Path], None]) -> Path:
         return target
     with _lock(cache_folder() / f"{key}.lock"):
         if not target.is_dir():
+            for left in cache_folder().glob(f".{key}-*"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
             unfinished = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache_folder()))
             try:
                 make(unfinished)

@@ -48,13 +48,13 @@ class Authority:
         kinds = ("IP" if host.replace(".", "").isdigit() else "DNS" for host in hosts)
         names = ",".join(f"{kind}:{host}" for kind, host in zip(kinds, hosts, strict=True))
         return self._sign(
-            f"server:{name}", f"CN = {name}\n", f"extendedKeyUsage = serverAuth\nsubjectAltName = {names}\n"
+            f"server-{name}", f"CN = {name}\n", f"extendedKeyUsage = serverAuth\nsubjectAltName = {names}\n"
         )
 
     def client(self, name: str, *, groups: tuple[str, ...] = ()) -> Certificate:
         """A certificate for a client: ``name`` as its common name, ``groups`` as its organizations."""
         organizations = "".join(f"{index}.O = {group}\n" for index, group in enumerate(groups))
-        return self._sign(f"client:{name}", f"{organizations}CN = {name}\n", "extendedKeyUsage = clientAuth\n")
+        return self._sign(f"client-{name}", f"{organizations}CN = {name}\n", "extendedKeyUsage = clientAuth\n")
 
     def _sign(self, label: str, subject: str, extensions: str) -> Certificate:
         stem = quote(label, safe="")  # one-to-one, so that no two names share a file

@@ -246,6 +246,13 @@ def _password() -> str:
 def _run_as() -> RunAs | None:
     """None: ourselves. As root: the first unprivileged user that this machine has already."""
     if os.geteuid() != 0:
+        try:
+            pwd.getpwuid(os.geteuid())
+        except KeyError:
+            raise MissingPart(
+                f"PostgreSQL's initdb refuses a user without a name, and the user id {os.geteuid()} has none: "
+                "run as a user of this machine's user list"
+            ) from None
         return None
     for name in _UNPRIVILEGED:
         try:

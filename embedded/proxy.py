@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from embedded.errors import PartFailed
 from embedded.ports import free_port
 
 _CHUNK = 65_536
+_RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends RST, as a broken connection does
 
 
 class Proxy:
@@ -51,6 +54,8 @@ class Proxy:
         self._thread.start()
         told.wait()
         if listening[0] is not None:
+            self._thread.join()
+            self._thread = None
             raise PartFailed(f"the proxy cannot listen on 127.0.0.1:{self.port}: {listening[0]}")
         return self
 
@@ -127,6 +132,10 @@ class Proxy:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, target_writer))
                 group.create_task(self._pump(target_reader, writer))
+        except asyncio.CancelledError:
+            for end in (writer, target_writer):
+                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            raise
         finally:
             for end in (writer, target_writer):
                 end.transport.abort()

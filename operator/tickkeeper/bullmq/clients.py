@@ -18,7 +18,6 @@ from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _SCHEMES = ("redis", "rediss")
 _DEFAULT_PORT = 6379
@@ -108,7 +107,7 @@ class Bounds:
     """Seconds that one attempt may take, and how many more there are."""
 
     connect: float = 1.0
-    reply: float = 2.0
+    reply: float = 1.5
     retries: int = 1
     backoff: float = 0.05
 
@@ -143,7 +142,8 @@ def connect(
         socket_connect_timeout=bounds.connect,
         socket_timeout=bounds.reply if use is Use.COMMANDS else None,
         socket_keepalive=True,
-        retry=Retry(ConstantBackoff(bounds.backoff), retries, (RedisConnectionError, RedisTimeoutError)),
+        # Not on a time-out: the second would double how long a frozen Redis goes unnoticed.
+        retry=Retry(ConstantBackoff(bounds.backoff), retries, (RedisConnectionError,)),
         max_connections=max_connections,
         **(_tls(settings) if address.tls else {}),
     )

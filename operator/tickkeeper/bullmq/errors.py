@@ -53,3 +53,16 @@ def is_access_error(error: BaseException) -> bool:
     if isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError):
         return True
     return str(error).startswith(("NOAUTH", "WRONGPASS", "NOPERM"))
+
+
+def is_site_wide(error: BaseException) -> bool:
+    """Whether an answer to one write says that no write would succeed: then it is Redis' state, not the schedule's."""
+    if isinstance(
+        error,
+        redis_errors.ReadOnlyError | redis_errors.BusyLoadingError | redis_errors.OutOfMemoryError,
+    ):
+        return True
+    return is_access_error(error) or any(word in str(error) for word in _SITE_WIDE)
+
+
+_SITE_WIDE = ("READONLY", "LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN", "OOM command not allowed")

@@ -1,4 +1,4 @@
-"""Reading a program's configuration: every fault on a line of its own, by the name of its variable, before anything starts."""
+"""Reading a program's configuration: one line a fault, by the name of its variable, before anything starts."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -50,8 +50,8 @@ def _faults(error: ValidationError, settings: type[BaseSettings]) -> Iterator[st
     for fault in error.errors(include_url=False):
         place = [str(part) for part in fault["loc"]]
         message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        if not place:  # a rule between several fields names them itself
-            yield message
+        if not place:  # rules between several fields name them themselves, one line each
+            yield from message.splitlines()
             continue
         field = place[0].lower()
         name = variable(settings, field)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from uuid import UUID
 
-import psycopg
-
 from tickkeeper.outbox.store import Failure, OutboxStore, Row, Settled, StoreUnavailable
 from tickkeeper.outbox.store import Snooze as SnoozeWrite
 from tickkeeper.telemetry.logs import get_logger
@@ -24,7 +22,7 @@ _RETRY_WRITE = 0.2
 # After a hard stop the process has to go: outcomes and the hand-back get this long, with a database or without.
 _LAST_WRITE = 1.5
 
-_TRANSIENT = (StoreUnavailable, psycopg.OperationalError, psycopg.InterfaceError, OSError, TimeoutError)
+_TRANSIENT = (StoreUnavailable, TimeoutError)
 
 Invoke = Callable[[Row], Awaitable[Verdict]]
 Observe = Callable[[Row, Fate], None]

@@ -2,6 +2,7 @@
 
 import time
 
+from tickkeeper.bullmq.errors import explain
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.telemetry.metrics import WorkerMetrics
 
@@ -41,13 +42,13 @@ class Contact:
         self._metrics.errors.labels(self._queue, "redis").inc()
         if now - self._said >= _SAY_AGAIN:
             self._said = now
-            _log.warning("redis does not answer; trying on", queue=self._queue, error=error)
+            _log.warning("redis does not answer; trying on", queue=self._queue, error=explain(error))
 
     @property
     def fault(self) -> str | None:
         """Why the queue is not being served; None when it is."""
         if self._error is not None:
-            return f"redis: {type(self._error).__name__}"
+            return f"redis: {explain(self._error)}"
         if self._answered is None:
             return "redis: not connected yet"
         silent = time.monotonic() - self._answered

@@ -1,4 +1,4 @@
-"""bullmq's repeat strategy by cronsim, as the operator evaluates cron: both must name the same next fire."""
+"""bullmq's repeat strategy for a worker, which also serves schedules that applications registered themselves."""
 
 import time
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from typing import Any
 
 from bullmq.job_scheduler import default_repeat_strategy
 
-from tickkeeper.api.cron import CronError, next_fire_ms
+from tickkeeper.api.cron import CronError
+from tickkeeper.bullmq import cron as shared
 from tickkeeper.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -15,18 +16,15 @@ _log = get_logger(__name__)
 def repeat_strategy(millis: int, opts: Mapping[str, Any]) -> int | None:
     """The next fire after ``millis`` (epoch ms) of a scheduler's ``pattern`` and ``tz``; None without a pattern.
 
-    A pattern outside our grammar is an application's own (six fields, ``@daily``): bullmq's own strategy serves it, so
-    that its chain goes on.
+    As the operator computes it; but a pattern outside our grammar is an application's own (six fields, ``@daily``):
+    bullmq's own strategy serves it, so that its chain goes on.
     """
-    pattern = opts.get("pattern")
-    if not pattern:
-        return None
-    if opts.get("immediately"):
+    if opts.get("pattern") and opts.get("immediately"):
         return int(time.time() * 1000)
     try:
-        return next_fire_ms(str(pattern), str(opts.get("tz") or "UTC"), max(millis, _start(opts)))
+        return shared.repeat_strategy(max(millis, _start(opts)), opts)
     except CronError as error:
-        _log.debug("cron pattern left to bullmq", pattern=pattern, reason=str(error))
+        _log.debug("cron pattern left to bullmq", pattern=opts.get("pattern"), reason=str(error))
         fire: int | None = default_repeat_strategy(millis, dict(opts))
         return fire
 

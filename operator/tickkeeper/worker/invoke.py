@@ -27,6 +27,8 @@ class Invoker:
         self._cleanup = cleanup_seconds
         self._abandoned: set[asyncio.Task[Verdict]] = set()
         self._threads = 0
+        #: held while a row runs that may kill the process, or that cannot afford another's doing so
+        self.alone = asyncio.Lock()
 
     @property
     def abandoned(self) -> int:

@@ -12,6 +12,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
+from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -36,7 +37,7 @@ _RELEASE_SECONDS = 1.0
 
 def running_key(prefix: str, queue: str, scheduler_id: str) -> str:
     """The key that says that a tick of this schedule is running."""
-    return f"{prefix}:{queue}:tickkeeper:running:{scheduler_id}"
+    return QueueKey(prefix, queue).key(f"tickkeeper:running:{scheduler_id}")
 
 
 class Running:

@@ -63,6 +63,10 @@ class TickProcessor:
         """Ticks that run now."""
         return len(self._stops)
 
+    def busy(self) -> bool:
+        """Whether a tick runs now."""
+        return bool(self._stops)
+
     def stop(self) -> None:
         """Start nothing new: ticks end when their running handlers have."""
         self._stopping = True

@@ -136,7 +136,7 @@ def read_routes(path: Path, *, environment: Mapping[str, str] | None = None) -> 
     try:
         routes = Routes.model_validate(given).routes
     except ValidationError as error:
-        raise RoutesError([_fault(fault) for fault in error.errors(include_url=False, include_input=False)]) from None
+        raise RoutesError([_fault(fault) for fault in error.errors(include_url=False) if not _echo(fault)]) from None
     return _with_secrets(routes, os.environ if environment is None else environment)
 
 
@@ -156,6 +156,11 @@ def _with_secrets(routes: tuple[Route, ...], environment: Mapping[str, str]) -> 
 def _fault(fault: Any) -> str:
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     return f"{where or 'file'}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _echo(fault: Any) -> bool:
+    """Pydantic also calls a list too short whose members it has just refused."""
+    return fault["type"] == "too_short" and bool(fault["input"])
 
 
 def _where(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """One queue's consumer, kept alive: built, watched, replaced when its run() ends, closed in bounded time."""
 
 import asyncio
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ _log = get_logger(__name__)
 
 _RETRY = 0.2
 _FORCE_SECONDS = 1.0
+# Closing an idle consumer takes milliseconds, unless Redis is away.
+_IDLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +148,35 @@ class QueueRunner:
         attach(consumer, self._queue, self._metrics)
         return consumer
 
-    async def close(self, *, seconds: float) -> None:
-        """Stop fetching, wait for jobs that run, close; after ``seconds`` force it. Takes a second more at most.
+    async def close(self, *, seconds: float, busy: Callable[[], bool] = lambda: True) -> None:
+        """Stop fetching, wait for jobs that run, close; after ``seconds`` by force. Takes two seconds more at most.
 
-        ``Worker.close`` swallows cancellation, so it is waited for, never cancelled.
+        ``busy`` False means that no job runs: then only a Redis that is away can hold it up, and that is not waited
+        for. ``Worker.close`` swallows cancellation, so it is never cancelled.
         """
         self._closing.set()
         consumer = self._consumer
         if consumer is not None and consumer.running:
             marker = consumer.keys["marker"] if consumer.waiting else None
-            closing = asyncio.create_task(consumer.close(), name=f"close {self._queue}")
-            await asyncio.wait({closing}, timeout=seconds)
-            if not closing.done():
-                _log.warning("jobs still run at the end of the grace period: forced", queue=self._queue)
+            if not await self._close_gently(consumer, seconds, busy):
+                _log.warning("closed by force", queue=self._queue, jobs=len(consumer.jobs))
                 await _discard(consumer)
-            if marker is not None:
+            elif marker is not None:
                 await self._pass_on(marker)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_FORCE_SECONDS)
+
+    @staticmethod
+    async def _close_gently(consumer: Consumer, seconds: float, busy: Callable[[], bool]) -> bool:
+        closing = asyncio.create_task(consumer.close())
+        began = time.monotonic()
+        while not closing.done():
+            left = (seconds if busy() else min(seconds, _IDLE_SECONDS)) - (time.monotonic() - began)
+            if left <= 0:
+                return False
+            await asyncio.wait({closing}, timeout=min(left, _RETRY))
+        return True
 
     async def _pass_on(self, marker: str) -> None:
         """Wake another worker: the wait that was cut may have taken the queue's only marker with it."""

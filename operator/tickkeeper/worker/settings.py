@@ -1,4 +1,4 @@
-"""The worker's settings: ``TICKKEEPER_*`` variables, each also an option of ``tickkeeper worker`` where it is common."""
+"""The worker's settings: ``TICKKEEPER_*`` variables; the common ones are options of ``tickkeeper worker`` too."""
 
 import socket
 from datetime import timedelta
@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.outbox.dsn import Dsn
+from tickkeeper.outbox.queries import DEFAULT_SCHEMA, check_schema_name
 from tickkeeper.worker.limits import DEFAULT_BATCH_SIZE, DEFAULT_HANDLER_CONCURRENCY, Limits
 from tickkeeper.worker.runner import QueueOptions
 
@@ -43,7 +45,8 @@ class WorkerSettings(BaseSettings):
     redis_key_file: OptionalPath = Field(None, description="PEM file of its key")
 
     database_url: SecretStr = Field(description="postgresql://user:password@host/database")
-    database_schema: str = Field("tickkeeper", min_length=1, max_length=63)
+    database_schema: str = DEFAULT_SCHEMA
+    database_connections: int = Field(4, ge=1, le=100, description="at most, per process")
 
     queue: List = Field((), description="queue to work; TICKKEEPER_QUEUES for several; default ticks")
     queues: List = Field((), description="queues to work, with commas between")
@@ -96,14 +99,13 @@ class WorkerSettings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _database_address(cls, url: SecretStr) -> SecretStr:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-
-        try:
-            conninfo_to_dict(url.get_secret_value())
-        except ProgrammingError:
-            raise ValueError("must be postgresql://user:password@host/database, or key=value pairs") from None
+        Dsn(url.get_secret_value())
         return url
+
+    @field_validator("database_schema")
+    @classmethod
+    def _schema_name(cls, name: str) -> str:
+        return check_schema_name(name)
 
     @field_validator("redis_ca_file", "redis_cert_file", "redis_key_file", "routes")
     @classmethod
@@ -134,7 +136,7 @@ class WorkerSettings(BaseSettings):
         except ValidationError as error:
             faults.append(f"TICKKEEPER_REDIS_*: {_first(error)}")
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("\n".join(faults))
         return self
 
     @property

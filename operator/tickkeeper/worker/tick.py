@@ -1,12 +1,12 @@
 """One tick: drain one tenant's outbox until it is empty or the time budget is used."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from contextlib import nullcontext
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tickkeeper.outbox.store import Oldest, OutboxStore, Row
+from tickkeeper.outbox.store import Claim, Oldest, OutboxStore, Row
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.worker.batch import Batch, Counts
@@ -58,8 +58,8 @@ async def drain(
 ) -> TickResult:
     """Claim and handle batches of one tenant until none is left, the budget is used, or ``stop`` says so.
 
-    Rows whose handler fails do not fail the tick. Raises StoreUnavailable, psycopg.OperationalError or SchemaError
-    when the outbox cannot be read or written; rows whose outcome was not written come back after their lease.
+    Rows whose handler fails do not fail the tick. Raises StoreUnavailable or SchemaError when the outbox cannot
+    be read or written; rows whose outcome was not written come back after their lease.
     """
     drained = _Drain(store, tenant_id, registry, invoker, limits or Limits(), stop or Stop(), metrics)
     return await drained.run()
@@ -127,6 +127,9 @@ class _Drain:
         self._counts.dead += claim.buried
         if not claim.rows:
             return not claim.buried
+        if claim.alone and self._invoker.alone.locked():
+            await self._wait_for_turn(claim)
+            return False
         lease = Lease(self._store, claim.lease_id, self._lease, since=since, clock=time.monotonic)
         batch = Batch(
             self._store,
@@ -137,7 +140,8 @@ class _Drain:
             stop=self._stop,
             observe=self._observe,
         )
-        counts = await batch.run()
+        async with self._invoker.alone if claim.alone else nullcontext():
+            counts = await batch.run()
         self._counts.add(counts)
         if self._metrics and counts.fenced:
             self._metrics.rows_fenced.inc(counts.fenced)
@@ -145,12 +149,21 @@ class _Drain:
             raise batch.error
         return False
 
+    async def _wait_for_turn(self, claim: Claim) -> None:
+        """Two rows that may kill their worker, or are on their last attempt, do not share one process at a time.
+
+        The later one goes back unharmed: a claimed row that waits would share the fate of the one that runs.
+        """
+        await self._store.release(claim.lease_id, [row.id for row in claim.rows])
+        async with self._invoker.alone:
+            pass
+
     async def _claimable(self) -> list[str]:
         """The exact kinds to claim: what this tick wants of what has a handler. Patterns are looked up once a tick."""
         if self._kinds is None:
             handled, wanted = self._registry.kinds, self._limits.wanted
             both = handled if wanted is None else handled & wanted
-            there = await _kinds_of(self._store, self._tenant) if both.prefixes else ()
+            there = await self._store.kinds(self._tenant) if both.prefixes else ()
             self._kinds = sorted(both.exact | {kind for kind in there if kind in both})
         return self._kinds
 
@@ -185,14 +198,6 @@ class _Drain:
         except Exception as error:  # noqa: BLE001 - the tick's work is done; only a figure is missing
             _log.warning("age of the oldest row unknown", tenant=self._tenant, error=error)
             return Oldest()
-
-
-async def _kinds_of(store: OutboxStore, tenant_id: str) -> Collection[str]:
-    """The kinds that a tenant has rows of. A store that cannot tell serves exact kinds only."""
-    lister: Callable[[str], Awaitable[Collection[str]]] | None = getattr(store, "kinds", None)
-    if lister is None:
-        raise TypeError(f"{type(store).__name__} has no kinds(): handlers and routes must name exact kinds")
-    return await lister(tenant_id)
 
 
 def _label(handler: Handler, row: Row) -> str:

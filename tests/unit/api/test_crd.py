@@ -3,12 +3,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
 from tickkeeper.api.crd import _structural as structural
 from tickkeeper.api.crd import crd, crd_yaml
 from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.api.tick import RESERVED_DATA_KEYS, TickOptions
+from tickkeeper.cli.crd import crd as crd_command
 
 CRD_FILE = Path(__file__).parents[3] / "crds" / "tickkeeper.dev_tickschedules.yaml"
 VERSION = crd()["spec"]["versions"][0]
@@ -158,3 +161,11 @@ def test_names_and_columns():
         "Tenant", "Every", "Queue", "Ready", "Ticking", "Reason", "Heals", "Age",
     ]  # fmt: skip
     assert [column["name"] for column in columns if column.get("priority")] == ["Scheduler", "Last-Heal"]
+
+
+def test_the_command_prints_the_file():
+    app = typer.Typer()
+    app.command()(crd_command)
+    done = CliRunner().invoke(app, [])
+    assert done.exit_code == 0
+    assert done.stdout == CRD_FILE.read_text(encoding="utf-8")

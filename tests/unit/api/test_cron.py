@@ -149,7 +149,8 @@ def test_times_that_no_date_can_hold_are_refused(after):
 
 def _part(least: int, most: int) -> st.SearchStrategy[str]:
     number = st.integers(least, most)
-    ascending = st.tuples(number, number).map(lambda pair: f"{min(pair)}-{max(pair)}")
+    # Of two ends: cronsim takes 5-5/2 for 5/2, which goes on to the end.
+    ascending = st.lists(number, min_size=2, max_size=2, unique=True).map(lambda ends: f"{min(ends)}-{max(ends)}")
     base = st.one_of(st.just("*"), number.map(str), ascending)
     stepped = st.tuples(base, st.integers(1, 30)).map(lambda pair: f"{pair[0]}/{pair[1]}")
     return st.lists(st.one_of(base, stepped), min_size=1, max_size=3).map(",".join)

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.unit.api.spec_cases import spec
+from tests.unit.api.case import spec
 from tickkeeper.api.errors import InvalidSpec
 from tickkeeper.api.resource import (
     ADOPT_ANNOTATION,

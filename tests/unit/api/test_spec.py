@@ -1,12 +1,14 @@
 import pytest
 
-from tests.unit.api.spec_cases import CASES, JUDGED_BY_OPERATOR, Bad, Good, spec
+from tests.unit.api.case import Bad, Good, spec
+from tests.unit.api.cron_cases import JUDGED_BY_OPERATOR
+from tests.unit.api.spec_cases import CASES, REFUSED_BY_SERVER_ONLY
 from tickkeeper.api.errors import InvalidSpec
 from tickkeeper.api.spec import TickScheduleSpec, TickSpec
 from tickkeeper.api.tick import TickOptions
 
 
-@pytest.mark.parametrize("case", CASES + JUDGED_BY_OPERATOR, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES + JUDGED_BY_OPERATOR + REFUSED_BY_SERVER_ONLY, ids=lambda case: case.name)
 def test_model_keeps_every_rule(case: Good | Bad):
     if isinstance(case, Good):
         TickScheduleSpec.parse(case.spec)

@@ -56,22 +56,46 @@ buried AS (
       FROM gone g
     RETURNING id
 ),
+quota AS MATERIALIZED (
+    -- How many of each kind are among the oldest: so as many rows are locked as are taken.
+    SELECT k.kind, %(limit)s::bigint AS rows
+      FROM kinds k
+     WHERE (SELECT NOT h.alone FROM head h) AND (SELECT count(*) FROM kinds) = 1
+    UNION ALL
+    SELECT m.kind, count(*) AS rows
+      FROM (SELECT k.kind
+              FROM kinds k
+             CROSS JOIN LATERAL (
+                SELECT o.available_at, o.id
+                  FROM {schema}.outbox o
+                 WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
+                   AND o.available_at <= statement_timestamp()
+                   AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+                 ORDER BY o.available_at, o.id
+                 LIMIT %(limit)s
+             ) c
+             WHERE (SELECT NOT h.alone FROM head h) AND (SELECT count(*) FROM kinds) > 1
+             ORDER BY c.available_at, c.id
+             LIMIT %(limit)s) m
+     GROUP BY m.kind
+),
 batch AS MATERIALIZED (
     SELECT b.id, b.available_at, b.payload_bytes
-      FROM kinds k
+      FROM quota q
      CROSS JOIN LATERAL (
-        SELECT o.id, o.available_at, o.payload_bytes
-          FROM {schema}.outbox o
-         WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
-           AND o.available_at <= statement_timestamp()
-           AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
-         ORDER BY o.available_at, o.id
-         LIMIT %(limit)s
-           FOR UPDATE SKIP LOCKED
+        -- Two limits: the planner does not see how small the quota is, and would sort the whole kind.
+        SELECT l.* FROM (
+            SELECT o.id, o.available_at, o.payload_bytes
+              FROM {schema}.outbox o
+             WHERE o.tenant_id = %(tenant_id)s AND o.kind = q.kind
+               AND o.available_at <= statement_timestamp()
+               AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+             ORDER BY o.available_at, o.id
+             LIMIT %(limit)s
+               FOR UPDATE SKIP LOCKED
+        ) l
+        LIMIT q.rows
      ) b
-     WHERE (SELECT NOT h.alone FROM head h)
-     ORDER BY b.available_at, b.id
-     LIMIT %(limit)s
 ),
 picked AS (
     SELECT h.id FROM head h WHERE h.alone AND NOT h.spent

@@ -1,0 +1,77 @@
+"""One scheduler in the operator's charge, and what a look at it came to."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tickkeeper.bullmq.keys import QueueKey
+from tickkeeper.schedules.desired import Desired
+from tickkeeper.schedules.history import History
+from tickkeeper.schedules.observed import Observed
+from tickkeeper.schedules.plan import Plan, State
+from tickkeeper.schedules.ticking import TickWatch, Verdict
+
+
+class Intent(Enum):
+    """What is to become of a scheduler."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+
+
+@dataclass(eq=False, slots=True)
+class Charge:
+    """A scheduler that one Redis must hold, or must not. Its memory lasts as long as the operator's process."""
+
+    desired: Desired
+    intent: Intent = Intent.KEEP
+    #: digest of the scheduler's hash when it was last found right
+    digest: str | None = None
+    watch: TickWatch = field(default_factory=TickWatch)
+    history: History = field(default_factory=History)
+    #: it has been found in place at least once since the operator took charge
+    seen_in_place: bool = False
+
+    @property
+    def queue(self) -> QueueKey:
+        """The queue it lies in."""
+        return QueueKey(self.desired.place.prefix, self.desired.place.queue)
+
+    @property
+    def known_digest(self) -> str | None:
+        """What lets a look skip it: None as long as more than "plainly healthy" is to be learnt."""
+        return self.digest if self.intent is Intent.KEEP and self.watch.settled else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """Redis could not be asked. Never the same as "missing"."""
+
+    message: str
+    #: other credentials might mend it
+    access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look found first, and what is there now."""
+
+    plan: Plan
+    #: after the plan was carried out; the same as ``plan`` where it asked for nothing
+    after: Plan
+    seen: Observed | None
+    redis_safe: Verdict
+    #: BullMQ or Redis refused this one scheduler's write
+    error: str | None = None
+
+    @property
+    def mended(self) -> bool:
+        """Whether a plan was carried out and nothing is left to do."""
+        return self.plan.acts and not self.after.acts and self.error is None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the scheduler is registered as it must be."""
+        return self.error is None and self.after.state in (State.HEALTHY, State.OVERDUE, State.NEWER_GENERATION)
+
+
+Outcome = Found | Unreachable

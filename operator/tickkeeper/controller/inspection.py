@@ -1,0 +1,189 @@
+"""One pass over schedulers of one Redis: look at them in batches, carry out the plans, look again."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, ResponseError
+
+from tickkeeper.api.conditions import Reason, Status
+from tickkeeper.bullmq.apply import Applier, ApplyError
+from tickkeeper.bullmq.errors import explain, is_site_wide
+from tickkeeper.bullmq.keys import QueueKey
+from tickkeeper.bullmq.observe import BATCH, Look, Observer
+from tickkeeper.bullmq.workers import count_workers
+from tickkeeper.controller.charge import Charge, Found, Intent
+from tickkeeper.schedules.checks import plan, plan_removal
+from tickkeeper.schedules.observed import Observed
+from tickkeeper.schedules.plan import Plan, State
+from tickkeeper.schedules.ticking import Verdict
+
+_log = structlog.get_logger(__name__)
+
+#: Plans carried out at once; about as many as keep one Redis busy.
+_LANES = 16
+_SKEW_MS = 1_000
+_HEALTHY = Plan(State.HEALTHY)
+_UNCHECKED = Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "not checked yet")
+
+
+@dataclass(frozen=True, slots=True)
+class _Safety:
+    """What was learnt of the server as a whole."""
+
+    eviction: Verdict = _UNCHECKED
+    skew_ms: int = 0
+
+    @property
+    def clock_off(self) -> bool:
+        return abs(self.skew_ms) > _SKEW_MS
+
+    def verdict(self) -> Verdict:
+        if self.eviction.status is not Status.FALSE and self.clock_off:
+            message = f"Redis' clock and the operator's differ by {self.skew_ms} ms"
+            return Verdict(Status.FALSE, Reason.CLOCK_SKEW, message)
+        return self.eviction
+
+
+class Inspection:
+    """Looks at schedulers and mends them. Raises redis' errors where Redis as a whole cannot be asked."""
+
+    def __init__(self, client: Redis, observer: Observer, applier: Applier) -> None:
+        self._client = client
+        self._observer = observer
+        self._applier = applier
+        self._safety = _Safety()
+        self._lanes = asyncio.Semaphore(_LANES)
+
+    async def probe(self) -> None:
+        """Ask what holds for the whole server: does it evict keys, may it be written?"""
+        try:
+            memory = await self._client.info("memory")
+            replication = await self._client.info("replication")
+        except NoPermissionError:
+            unknown = Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "the Redis user may not run INFO")
+            self._safety = replace(self._safety, eviction=unknown)
+            return
+        if replication.get("role") not in (None, "master"):
+            raise ResponseError("READONLY this server is a replica")
+        self._safety = replace(self._safety, eviction=_eviction(memory))
+
+    async def inspect(self, charges: Sequence[Charge]) -> AsyncIterator[tuple[Charge, Found]]:
+        """What each charge came to, in batches."""
+        queues: dict[QueueKey, list[Charge]] = defaultdict(list)
+        for charge in charges:
+            queues[charge.queue].append(charge)
+        for queue, members in queues.items():
+            for start in range(0, len(members), BATCH):
+                for pair in await self._batch(queue, members[start : start + BATCH]):
+                    yield pair
+
+    async def _batch(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
+        look, plans = await self._plans(queue, charges)
+        acting = [charge for charge in charges if plans[charge].acts]
+        errors: dict[Charge, str] = {}
+        if acting:
+            if any(charge.intent is Intent.KEEP for charge in acting):
+                await self._applier.cap_events(queue, look.max_len_events)
+            errors = await self._carry_out_all(acting, plans)
+            after_look, after = await self._plans(queue, acting)
+        else:
+            after_look, after = look, {}
+        safe = self._safety.verdict()
+        found = []
+        for charge in charges:
+            now = after_look if charge in after else look
+            sight = now.sights.get(charge.desired.place.scheduler_id)
+            seen = sight.observed if sight is not None else None
+            outcome = Found(plans[charge], after.get(charge, plans[charge]), seen, safe, errors.get(charge))
+            self._remember(charge, outcome, sight.digest if sight is not None else charge.digest)
+            found.append((charge, outcome))
+        return found
+
+    async def _plans(self, queue: QueueKey, charges: Sequence[Charge]) -> tuple[Look, Mapping[Charge, Plan]]:
+        before = _now_ms()
+        wanted = [(charge.desired, charge.known_digest) for charge in charges]
+        look = await self._observer.look(queue, wanted, now=before + self._safety.skew_ms)
+        self._safety = replace(self._safety, skew_ms=_skew(look.now, before, _now_ms()))
+        plans = {charge: self._plan(charge, look) for charge in charges}
+        if any(made.reason is Reason.OVERDUE for made in plans.values()):
+            # Only now is it worth asking who is connected: CLIENT LIST is as long as there are clients.
+            workers = await self._workers(queue)
+            plans = {charge: self._plan(charge, look, workers) for charge in charges}
+        return look, plans
+
+    def _plan(self, charge: Charge, look: Look, workers: int | None = None) -> Plan:
+        sight = look.sights.get(charge.desired.place.scheduler_id)
+        if sight is None:
+            return _HEALTHY
+        observed: Observed = sight.observed
+        if charge.intent is Intent.REMOVE:
+            return plan_removal(charge.desired, observed)
+        observed = replace(observed, queue=replace(observed.queue, workers=workers))
+        standing = charge.history.standing(time.monotonic(), own_clock_off=self._safety.clock_off)
+        return plan(charge.desired, observed, standing)
+
+    async def _workers(self, queue: QueueKey) -> int | None:
+        try:
+            return await count_workers(self._client, queue)
+        except NoPermissionError:
+            return None
+
+    async def _carry_out_all(self, charges: Sequence[Charge], plans: Mapping[Charge, Plan]) -> dict[Charge, str]:
+        """What went wrong, by charge. All have ended when it returns or raises: no write outlives its pass."""
+        calls = (self._carry_out(charge, plans[charge]) for charge in charges)
+        errors: dict[Charge, str] = {}
+        for charge, result in zip(charges, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                errors[charge] = result
+        return errors
+
+    async def _carry_out(self, charge: Charge, made: Plan) -> str | None:
+        """None, or why this one scheduler could not be written. Raises where Redis as a whole failed."""
+        async with self._lanes:
+            try:
+                await self._applier.apply(charge.desired, made)
+            except ApplyError as error:
+                return str(error)
+            except ResponseError as error:
+                if is_site_wide(error):
+                    raise
+                return explain(error)
+        charge.history.note(made, time.monotonic())
+        return None
+
+    def _remember(self, charge: Charge, found: Found, digest: str | None) -> None:
+        if charge.intent is Intent.REMOVE:
+            return
+        charge.digest = digest if found.in_place else None
+        if found.in_place:
+            acted_on = found.plan if found.plan.acts else found.after
+            charge.watch = charge.watch.judge(acted_on, found.seen)
+
+
+def _eviction(memory: Mapping[str, Any]) -> Verdict:
+    policy = memory.get("maxmemory_policy")
+    if policy == "noeviction":
+        return Verdict(Status.TRUE, Reason.NO_EVICTION)
+    if policy is None:
+        return Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "this Redis does not tell its maxmemory-policy")
+    message = f"maxmemory-policy is {policy}: Redis may drop schedules; set it to noeviction"
+    return Verdict(Status.FALSE, Reason.EVICTION_POLICY, message)
+
+
+def _skew(redis_now: int, before: int, after: int) -> int:
+    """How far Redis' clock is from ours in ms; 0 where it lies within the call."""
+    if redis_now < before:
+        return redis_now - before
+    return max(0, redis_now - after)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

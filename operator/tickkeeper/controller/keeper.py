@@ -1,0 +1,270 @@
+"""The loop around it all: takes in resources, has them reconciled, takes in what each Redis reports."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from tickkeeper.controller.charge import Charge, Intent, Outcome, Unreachable
+from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain
+from tickkeeper.controller.memo import Held, Memo
+from tickkeeper.controller.reconcile import Reconciler, registered_target
+from tickkeeper.controller.references import ReferenceNotFound
+from tickkeeper.controller.table import Entry
+from tickkeeper.controller.verdicts import healed_by, is_cleared, report_of
+from tickkeeper.controller.world import World
+from tickkeeper.schedules.claims import Claim, Target
+from tickkeeper.schedules.desired import ResourceKey
+from tickkeeper.schedules.wanted import place
+
+_log = structlog.get_logger(__name__)
+
+_LANES = 8
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 15.0
+#: Seconds between two comparisons of the table with a full list: a watch that missed a deletion must not keep a
+#: scheduler alive for ever.
+_FIRST_RESYNC = 30.0
+_RESYNC = 600.0
+_CARE_SECONDS = 1.0
+
+
+class Keeper:
+    """Keeps all schedules of one operator alive."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._reconciler = Reconciler(world)
+        self.synced = asyncio.Event()
+        self.last_beat = time.monotonic()
+
+    async def run(self) -> None:
+        """Keep them until cancelled. A fault in one of its loops ends all of them, and so the process."""
+        async with asyncio.TaskGroup() as group:
+            self._world.sites.open(group)
+            await self._sync()
+            group.create_task(self._world.queue.run(self._work, lanes=_LANES), name="reconcile")
+            group.create_task(self._care(), name="care")
+            group.create_task(self._resync(), name="resync")
+
+    # --- from the API server ---
+
+    def observe(self, body: Mapping[str, Any], *, deleted: bool = False) -> None:
+        """Take in one event of the watch."""
+        try:
+            entry = Entry.read(body)
+        except ValidationError as error:
+            _log.warning("unreadable_resource", error=str(error))
+            return
+        if deleted:
+            self._deleted(entry)
+        elif self._world.table.put(body) is not None:
+            self._world.queue.add(entry.key)
+
+    def _deleted(self, entry: Entry) -> None:
+        last = self._world.table.drop(entry.key, entry.meta.uid)
+        if last is None:
+            return
+        memo = self._world.memos.pop(entry.key, None)
+        for other in self._world.claims.release(entry.key):
+            self._world.queue.add(other)
+        if memo is None:
+            return
+        for held in (memo.held, memo.leaving):
+            if held is not None:
+                held.drop()
+        policy = last.resource.spec.deletion_policy if last.resource else "Delete"
+        if memo.held is not None and not memo.removed and policy == "Delete":
+            self._remove_orphan(memo.held)
+
+    def _remove_orphan(self, held: Held) -> None:
+        """Somebody took our finalizer off: the scheduler must go all the same."""
+        if self._world.claims.owner(held.target) is not None:
+            return  # another resource has it now
+        orphan = Held(held.site, Charge(held.charge.desired, Intent.REMOVE), held.target)
+        self._world.orphans[held.target] = orphan
+        held.site.take(orphan.charge)
+
+    async def _sync(self) -> None:
+        """Know every resource before the first write: the oldest of two that name one scheduler must be known."""
+        world = self._world
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                bodies = await world.kube.list_schedules(world.options.namespaces)
+                break
+            except API_ERRORS as error:
+                _log.warning("list_failed", error=explain(error))
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+        for body in bodies:
+            world.table.put(body)
+        for entry in world.table:
+            await self._claim_early(entry)
+            world.queue.add(entry.key)
+        _log.info("synced", resources=len(world.table))
+        self.synced.set()
+
+    async def _claim_early(self, entry: Entry) -> None:
+        if entry.resource is None:
+            return
+        with suppress(ReferenceNotFound, *API_ERRORS):
+            settings = await self._world.references.resolve(entry.key.namespace, entry.resource.spec)
+            created = entry.meta.creation_timestamp
+            claim = Claim(created.isoformat() if created else "", entry.meta.uid, entry.key)
+            self._world.claims.claim(Target(str(settings.address), place(entry.resource.spec)), claim)
+
+    async def _resync(self) -> None:
+        pause = _FIRST_RESYNC
+        while True:
+            await asyncio.sleep(pause)
+            pause = _RESYNC
+            try:
+                bodies = await self._world.kube.list_schedules(self._world.options.namespaces)
+                known = {entry.key for entry in self._world.table}
+                for body in bodies:
+                    self.observe(body)
+                    known.discard(Entry.read(body).key)
+                for key in known:
+                    await self._confirm_deletion(key)
+            except API_ERRORS as error:
+                _log.warning("list_failed", error=explain(error))
+
+    async def _confirm_deletion(self, key: ResourceKey) -> None:
+        entry = self._world.table.get(key)
+        try:
+            body = await self._world.kube.get_schedule(key)
+        except Gone:
+            if entry is not None:
+                self._deleted(entry)
+            return
+        self.observe(body)
+
+    # --- one resource ---
+
+    async def _work(self, key: ResourceKey) -> None:
+        entry = self._world.table.get(key)
+        if entry is None:
+            return
+        memo = self._memo(entry)
+        try:
+            await self._reconciler.reconcile(entry, memo)
+        except Gone:
+            await self._confirm_quietly(key)
+        except Outdated:
+            await self._refresh(key)
+        except API_ERRORS as error:
+            self._later(key, memo, explain(error))
+        except Exception:  # noqa: BLE001
+            # One resource's fault must not stop the others'; the log has the whole of it.
+            _log.exception("reconcile_failed", namespace=key.namespace, name=key.name)
+            self._later(key, memo, "internal error")
+        else:
+            memo.failures = 0
+
+    def _memo(self, entry: Entry) -> Memo:
+        memos = self._world.memos
+        memo = memos.get(entry.key)
+        if memo is None or memo.uid != entry.meta.uid:
+            if memo is not None and memo.held is not None:
+                memo.held.drop()
+            memo = memos[entry.key] = Memo(entry.meta.uid, entry.status)
+        return memo
+
+    async def _confirm_quietly(self, key: ResourceKey) -> None:
+        with suppress(*API_ERRORS):
+            await self._confirm_deletion(key)
+
+    async def _refresh(self, key: ResourceKey) -> None:
+        with suppress(Gone, *API_ERRORS):
+            self._world.table.put(await self._world.kube.get_schedule(key))
+        self._world.queue.add_later(key, 0.05)
+
+    def _later(self, key: ResourceKey, memo: Memo, why: str) -> None:
+        memo.failures += 1
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(memo.failures, 10))
+        _log.info("reconcile_later", namespace=key.namespace, name=key.name, seconds=pause, why=why)
+        self._world.queue.add_later(key, pause)
+
+    async def _care(self) -> None:
+        """Once a second: Secrets that are due to be read again, and connections that nobody needs."""
+        while True:
+            await asyncio.sleep(_CARE_SECONDS)
+            self.last_beat = time.monotonic()
+            self._world.sites.close_idle()
+            for entry in self._world.table:
+                redis = entry.resource.spec.redis if entry.resource else None
+                if redis is not None and self._world.references.is_stale((entry.key.namespace, redis.secret_ref.name)):
+                    self._world.queue.add(entry.key)
+
+    # --- from Redis ---
+
+    def report(self, pairs: Sequence[tuple[Charge, Outcome]]) -> None:
+        """Take in what one pass of a site came to."""
+        for charge, outcome in pairs:
+            key = charge.desired.owner.key
+            memo = self._world.memos.get(key)
+            if memo is not None and memo.held is not None and memo.held.charge is charge:
+                self._judge(key, memo, memo.held, outcome)
+            elif memo is not None and memo.leaving is not None and memo.leaving.charge is charge:
+                self._left(key, memo, memo.leaving, outcome)
+            else:
+                self._orphan_seen(charge, outcome)
+        self._world.publisher.flush()
+
+    def _judge(self, key: ResourceKey, memo: Memo, held: Held, outcome: Outcome) -> None:
+        charge = held.charge
+        entry = self._world.table.get(key)
+        if entry is not None and entry.meta.deleting and is_cleared(outcome) and charge.intent is Intent.REMOVE:
+            memo.removed = True
+            self._world.queue.add(key)
+            return
+        if isinstance(outcome, Unreachable) and outcome.access:
+            self._try_other_credentials(entry)
+        was_registered = charge.seen_in_place or registered_target(memo) == held.target
+        healed = healed_by(charge, outcome, registered_before=was_registered)
+        report = report_of(charge, outcome, held.target, was_registered=was_registered, healed=healed)
+        if charge.intent is Intent.KEEP and not isinstance(outcome, Unreachable):
+            charge.seen_in_place = charge.seen_in_place or outcome.in_place
+        if healed is not None:
+            self._world.heals[healed.state] += 1
+            _log.info(
+                "healed",
+                namespace=key.namespace,
+                name=key.name,
+                scheduler_id=charge.desired.place.scheduler_id,
+                cause=healed.state,
+                message=healed.message,
+            )
+        self._world.publisher.publish(key, memo, report, healed)
+
+    def _left(self, key: ResourceKey, memo: Memo, leaving: Held, outcome: Outcome) -> None:
+        """An earlier place was looked at: it is clear, or cannot be reached and is no longer waited for."""
+        if not isinstance(outcome, Unreachable) and not is_cleared(outcome):
+            leaving.site.look_soon(leaving.charge)
+            return
+        leaving.drop()
+        memo.leaving = None
+        if isinstance(outcome, Unreachable):
+            self._reconciler.abandon(key, memo, leaving.target, outcome.message)
+        else:
+            memo.status = memo.status.model_copy(update={"registered": None})
+        self._world.queue.add(key)
+
+    def _orphan_seen(self, charge: Charge, outcome: Outcome) -> None:
+        for target, orphan in tuple(self._world.orphans.items()):
+            if orphan.charge is charge and is_cleared(outcome):
+                orphan.drop()
+                del self._world.orphans[target]
+
+    def _try_other_credentials(self, entry: Entry | None) -> None:
+        redis = entry.resource.spec.redis if entry is not None and entry.resource is not None else None
+        if entry is not None and redis is not None:
+            secret = (entry.key.namespace, redis.secret_ref.name)
+            if not self._world.references.is_stale(secret):
+                self._world.references.forget(secret)
+                self._world.queue.add_later(entry.key, 1.0)

@@ -1,0 +1,212 @@
+"""What the operator asks of the Kubernetes API, each call bounded in time.
+
+kopf only watches. Whatever has an effect goes through here, with the preconditions that make a stale view harmless.
+"""
+
+import base64
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
+
+from tickkeeper.api.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION, ResourceMeta
+from tickkeeper.schedules.desired import ResourceKey
+
+#: Seconds that one call may take in all.
+_BOUND = 15
+_MERGE = "application/merge-patch+json"
+_PAGE = 500
+_COMPONENT = "tickkeeper"
+
+#: What a call may raise when the API server cannot be asked or refuses.
+API_ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
+
+
+# The package's configuration module is not typed.
+_load_kubeconfig: Callable[..., Awaitable[None]] = config.load_kube_config
+_load_service_account: Callable[..., None] = config.load_incluster_config
+
+
+class Gone(Exception):
+    """The object no longer exists, or another of the same name took its place."""
+
+
+class Outdated(Exception):
+    """The object has changed since it was read: read it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A Secret's data, decoded, at one resourceVersion."""
+
+    data: Mapping[str, str]
+    resource_version: str
+
+
+class Kube:
+    """The API server, as one identity. Make one with ``connect``."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self._custom = client.CustomObjectsApi(api)
+        self._core = client.CoreV1Api(api)
+
+    async def list_schedules(self, namespaces: tuple[str, ...] = ()) -> list[Mapping[str, Any]]:
+        """All TickSchedules, in pages; of every namespace where none is named."""
+        found: list[Mapping[str, Any]] = []
+        for namespace in namespaces or (None,):
+            token: str | None = None
+            while token != "":
+                page = await self._page(namespace, token)
+                found.extend(page["items"])
+                token = page["metadata"].get("continue") or ""
+        return found
+
+    async def _page(self, namespace: str | None, token: str | None) -> Mapping[str, Any]:
+        where: dict[str, Any] = {"group": GROUP, "version": VERSION, "plural": PLURAL, "limit": _PAGE}
+        if token:
+            where["_continue"] = token
+        if namespace is None:
+            page = await self._custom.list_cluster_custom_object(**where, _request_timeout=_BOUND)
+        else:
+            page = await self._custom.list_namespaced_custom_object(
+                **where, namespace=namespace, _request_timeout=_BOUND
+            )
+        return _mapping(page)
+
+    async def get_schedule(self, key: ResourceKey) -> Mapping[str, Any]:
+        """One TickSchedule. Raises Gone."""
+        with _translated():
+            found = await self._custom.get_namespaced_custom_object(**_named(key), _request_timeout=_BOUND)
+        return _mapping(found)
+
+    async def write_status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Merge ``status`` in, on the object with this uid only. Raises Gone."""
+        body = {"metadata": {"uid": uid}, "status": status}
+        with _translated(conflict=Gone):
+            found = await self._custom.patch_namespaced_custom_object_status(
+                **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+            )
+        return _mapping(found)
+
+    async def write_finalizers(self, meta: ResourceMeta, finalizers: tuple[str, ...]) -> Mapping[str, Any]:
+        """Replace the finalizers of the very version that was read. Raises Gone and Outdated."""
+        key = ResourceKey(meta.namespace, meta.name)
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "finalizers": list(finalizers),
+            }
+        }
+        with _translated(conflict=Outdated):
+            found = await self._custom.patch_namespaced_custom_object(
+                **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+            )
+        return _mapping(found)
+
+    async def read_secret(self, namespace: str, name: str) -> Secret:
+        """A Secret. Raises Gone when there is none; a value that is not UTF-8 counts as absent."""
+        with _translated():
+            found = await self._core.read_namespaced_secret(name, namespace, _request_timeout=_BOUND)
+        data = {key: text for key, value in (found.data or {}).items() if (text := _decoded(value)) is not None}
+        return Secret(data, str(found.metadata.resource_version) if found.metadata else "")
+
+    async def namespace_uid(self, name: str) -> str:
+        """A namespace's uid: that of kube-system tells clusters apart."""
+        with _translated():
+            found = await self._core.read_namespace(name, _request_timeout=_BOUND)
+        return str(found.metadata.uid) if found.metadata else ""
+
+    async def post_event(
+        self, key: ResourceKey, uid: str, *, warning: bool, reason: str, message: str, identity: str
+    ) -> None:
+        """Record a core/v1 Event on a TickSchedule."""
+        now = datetime.now(UTC)
+        event: Any = {
+            "metadata": {"generateName": f"{key.name[:200]}.", "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": uid,
+            },
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message[:1000],
+            "source": {"component": _COMPONENT},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": identity,
+            "firstTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "lastTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "count": 1,
+        }
+        await self._core.create_namespaced_event(key.namespace, event, _request_timeout=_BOUND)
+
+
+@asynccontextmanager
+async def connect(kubeconfig: str | None = None) -> AsyncIterator[Kube]:
+    """The API server of ``kubeconfig``, of the pod's own service account, or of the user's kubeconfig.
+
+    Raises ``config.ConfigException`` where there is none of them.
+    """
+    settings = client.Configuration()
+    if kubeconfig is not None:
+        await _load_kubeconfig(config_file=kubeconfig, client_configuration=settings)
+    else:
+        try:
+            _load_service_account(client_configuration=settings)
+        except config.ConfigException:
+            await _load_kubeconfig(client_configuration=settings)
+    async with client.ApiClient(settings) as api:
+        yield Kube(api)
+
+
+def explain(error: BaseException) -> str:
+    """One line: what the API server said."""
+    if isinstance(error, ApiException):
+        return f"the API server answered {error.status} {error.reason}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS to the API server failed ({error.reason})"
+    return f"no answer from the API server ({type(error).__name__})"
+
+
+class _translated:  # noqa: N801 - reads as a phrase where it is used
+    """404 becomes Gone, 409 what the caller says."""
+
+    def __init__(self, conflict: type[Exception] | None = None) -> None:
+        self._conflict = conflict
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, ApiException):
+            return
+        if error.status == 404:
+            raise Gone(explain(error)) from None
+        if error.status == 409 and self._conflict is not None:
+            raise self._conflict(explain(error)) from None
+
+
+def _named(key: ResourceKey) -> dict[str, Any]:
+    return {"group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": key.namespace, "name": key.name}
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    assert isinstance(found, Mapping)
+    return found
+
+
+def _decoded(value: str | bytes) -> str | None:
+    try:
+        return base64.b64decode(value).decode()
+    except ValueError:
+        return None

@@ -1,0 +1,40 @@
+"""What the operator remembers of one resource between two looks."""
+
+from dataclasses import dataclass
+
+from tickkeeper.api.status import TickScheduleStatus
+from tickkeeper.controller.charge import Charge
+from tickkeeper.controller.site import Site
+from tickkeeper.schedules.claims import Target
+
+
+@dataclass(slots=True)
+class Held:
+    """A charge, and the Redis that holds it."""
+
+    site: Site
+    charge: Charge
+    target: Target
+
+    def drop(self) -> None:
+        """Look after it no longer."""
+        self.site.drop(self.charge)
+
+
+@dataclass(slots=True)
+class Memo:
+    """One resource's memory, as long as it keeps its uid."""
+
+    uid: str
+    #: what status says, or will as soon as it is written
+    status: TickScheduleStatus
+    held: Held | None = None
+    #: an earlier place that is being cleared before the new one is taken
+    leaving: Held | None = None
+    #: an earlier place that could not be cleared in time; told once
+    abandoned: Target | None = None
+    #: nothing of it is left in Redis (or it cannot be known, and the grace period is over)
+    removed: bool = False
+    #: when this process began to clear it for a deletion (epoch seconds)
+    clearing_since: float | None = None
+    failures: int = 0

@@ -1,0 +1,140 @@
+"""The operator's process: its parts put together, its probes, its end within the grace period."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+
+import structlog
+
+from tickkeeper import __version__
+from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.controller import handlers, kube
+from tickkeeper.controller.keeper import Keeper
+from tickkeeper.controller.metrics import OperatorMetrics
+from tickkeeper.controller.publish import Publisher
+from tickkeeper.controller.references import References
+from tickkeeper.controller.settings import OperatorSettings
+from tickkeeper.controller.site import Site
+from tickkeeper.controller.sites import Sites
+from tickkeeper.controller.world import Options, World
+from tickkeeper.controller.writer import Writer
+from tickkeeper.telemetry.http import Health, TelemetryServer
+
+_log = structlog.get_logger(__name__)
+
+#: A loop that has not come round for so long is stuck: the kubelet should start the process again.
+_STUCK_SECONDS = 60.0
+_CLUSTER_ID_TRIES = 5.0
+
+
+async def run(settings: OperatorSettings) -> None:
+    """Run the operator until SIGTERM or SIGINT. Raises what ended it otherwise."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    # kopf looks at the variable too, where it lists what it can log in with.
+    if settings.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = settings.kubeconfig
+    async with kube.connect(settings.kubeconfig) as api:
+        main = asyncio.create_task(_serve(settings, api), name="operator")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait({main, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not main.done():
+            await _end(main, settings.grace_seconds)
+        stopping.cancel()
+        if not main.cancelled():
+            main.result()  # a fault, if there was one
+
+
+async def _end(main: asyncio.Task[None], grace: float) -> None:
+    _log.info("stopping", grace_seconds=grace)
+    main.cancel()
+    with suppress(asyncio.CancelledError):
+        async with asyncio.timeout(grace):
+            await asyncio.shield(asyncio.gather(main, return_exceptions=True))
+
+
+async def _serve(settings: OperatorSettings, api: kube.Kube) -> None:
+    metrics = OperatorMetrics()
+    writer = Writer(api, identity=settings.identity, per_second=settings.status_writes_per_second)
+    keeper: Keeper
+
+    def make_site(redis: RedisSettings) -> Site:
+        return Site(
+            redis,
+            report=keeper.report,
+            sweep_seconds=settings.sweep_seconds,
+            max_len_events=settings.max_len_events,
+            bounds=settings.bounds(),
+        )
+
+    world = World(
+        options=Options(
+            cluster=settings.cluster_id or await _cluster_id(api),
+            namespaces=settings.namespaces,
+            retention=settings.retention(),
+            deletion_grace_seconds=settings.deletion_grace_seconds,
+        ),
+        kube=api,
+        references=References(api, settings.redis()),
+        publisher=Publisher(writer),
+        sites=Sites(make_site),
+    )
+    keeper = Keeper(world)
+    metrics.watch(world, writer)
+    server = TelemetryServer(
+        settings.http_host,
+        settings.http_port,
+        live=lambda: _live(keeper, world),
+        ready=lambda: _ready(keeper),
+        registry=metrics.registry,
+    )
+    await server.start()
+    _log.info(
+        "operator_started",
+        version=__version__,
+        cluster=world.options.cluster,
+        namespaces=settings.namespaces or "all",
+        http=f"{server.address[0]}:{server.address[1]}",
+    )
+    watching = asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keeper.run(), name="keeper")
+            group.create_task(writer.run(), name="writer")
+            group.create_task(_watch(keeper, settings, watching), name="watch")
+    finally:
+        watching.set()
+        await server.stop()
+
+
+async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    await handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, stop=stop)
+    raise RuntimeError("the watch ended by itself")
+
+
+async def _cluster_id(api: kube.Kube) -> str:
+    """The uid of kube-system: it lives as long as the cluster does."""
+    while True:
+        try:
+            return await api.namespace_uid("kube-system")
+        except kube.API_ERRORS as error:
+            _log.warning("cluster_id_unknown", error=kube.explain(error), remedy="set TICKKEEPER_CLUSTER_ID")
+            await asyncio.sleep(_CLUSTER_ID_TRIES)
+
+
+def _live(keeper: Keeper, world: World) -> Health:
+    """Alive: the loops come round. Never whether Redis is there: a restart would not bring it back."""
+    now = time.monotonic()
+    stuck = [site.name for site in world.sites if now - site.last_beat > _STUCK_SECONDS]
+    if keeper.synced.is_set() and now - keeper.last_beat > _STUCK_SECONDS:
+        stuck.append("keeper")
+    return Health(ok=not stuck, detail={"stuck": ", ".join(stuck)} if stuck else {})
+
+
+def _ready(keeper: Keeper) -> Health:
+    ready = keeper.synced.is_set()
+    return Health(ok=ready, detail={} if ready else {"waiting": "the list of TickSchedules"})

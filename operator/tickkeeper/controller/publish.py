@@ -1,0 +1,65 @@
+"""Reports become statuses and events."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tickkeeper.api.status import TickScheduleStatus
+from tickkeeper.controller.memo import Memo
+from tickkeeper.controller.writer import Notice, Writer
+from tickkeeper.schedules.announce import Announcement, announcements
+from tickkeeper.schedules.desired import ResourceKey
+from tickkeeper.schedules.plan import Plan
+from tickkeeper.schedules.report import Report, next_status
+
+#: Beyond so many events of one reason at once, one stands for all: a Redis that comes back heals a thousand.
+_MOST_AT_ONCE = 5
+
+#: Fields of the status that a merge patch must name to clear them.
+_OPTIONAL = ("observedGeneration", "registered", "lastHeal")
+
+
+class Publisher:
+    """Collects what changed and hands it to the writer: call ``publish`` for each report, then ``flush``."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._pending: dict[str, list[Notice]] = defaultdict(list)
+
+    def publish(self, key: ResourceKey, memo: Memo, report: Report, healed: Plan | None = None) -> bool:
+        """Take in a report. Returns whether the status changed."""
+        status = next_status(memo.status, report, datetime.now(UTC))
+        for announcement in announcements(memo.status, report, healed):
+            self.announce(key, memo, announcement)
+        if status == memo.status:
+            return False
+        memo.status = status
+        self._writer.status(key, memo.uid, to_patch(status))
+        return True
+
+    def announce(self, key: ResourceKey, memo: Memo, announcement: Announcement) -> None:
+        """An event that no report carries."""
+        notice = Notice(key, memo.uid, announcement.reason, announcement.message, announcement.warning)
+        self._pending[announcement.reason].append(notice)
+
+    def flush(self) -> None:
+        """Post the events of one pass."""
+        pending, self._pending = self._pending, defaultdict(list)
+        for notices in pending.values():
+            if len(notices) <= _MOST_AT_ONCE:
+                for notice in notices:
+                    self._writer.event(notice)
+            else:
+                self._writer.event(_for_all(notices))
+
+
+def to_patch(status: TickScheduleStatus) -> Mapping[str, Any]:
+    """The status as a merge patch: what is absent is cleared."""
+    return dict.fromkeys(_OPTIONAL) | status.to_wire()
+
+
+def _for_all(notices: list[Notice]) -> Notice:
+    first = min(notices, key=lambda notice: notice.key)
+    more = f" (and {len(notices) - 1} other TickSchedules)"
+    return Notice(first.key, first.uid, first.reason, first.message[: 1000 - len(more)] + more, first.warning)

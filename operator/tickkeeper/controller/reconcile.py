@@ -1,0 +1,255 @@
+"""One resource: what is to become of its scheduler, and what has to happen before."""
+
+from dataclasses import replace
+
+import structlog
+
+from tickkeeper.api.conditions import EventReason, Reason, Status
+from tickkeeper.api.resource import FINALIZER, TickSchedule
+from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.controller.charge import Charge, Intent
+from tickkeeper.controller.memo import Held, Memo
+from tickkeeper.controller.references import ReferenceNotFound
+from tickkeeper.controller.site import Site
+from tickkeeper.controller.table import Entry
+from tickkeeper.controller.world import World
+from tickkeeper.schedules.announce import Announcement
+from tickkeeper.schedules.claims import Claim, Target
+from tickkeeper.schedules.desired import Desired, Every, Owner, Place, ResourceKey
+from tickkeeper.schedules.report import RESOLVED, Report
+from tickkeeper.schedules.ticking import Verdict
+from tickkeeper.schedules.wanted import wanted
+
+_log = structlog.get_logger(__name__)
+
+#: Seconds until a reference that was not found is looked for again.
+_LOOK_AGAIN = 3.0
+
+
+class Reconciler:
+    """Brings one resource at a time in line. Raises API_ERRORS, Gone and Outdated: the caller tries again."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def reconcile(self, entry: Entry, memo: Memo) -> None:
+        """Decide what is to become of the resource's scheduler and set it going."""
+        if entry.meta.deleting:
+            await self._delete(entry, memo)
+        elif entry.resource is None:
+            # What is registered stays: the last valid spec is better than none.
+            self._hands_off(memo)
+            self._refuse(entry, memo, Reason.INVALID_SPEC, str(entry.fault))
+        elif entry.meta.paused:
+            self._hands_off(memo)
+            self._refuse(entry, memo, Reason.OPERATOR_PAUSED, "the annotation tickkeeper.dev/paused is true")
+        else:
+            await self._keep(entry, entry.resource, memo)
+
+    async def _keep(self, entry: Entry, resource: TickSchedule, memo: Memo) -> None:
+        world = self._world
+        try:
+            settings = await world.references.resolve(entry.key.namespace, resource.spec)
+        except ReferenceNotFound as fault:
+            self._hands_off(memo)
+            verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, str(fault))
+            self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
+            world.queue.add_later(entry.key, _LOOK_AGAIN)
+            return
+        desired = self._wanted(resource, settings)
+        target = Target(str(settings.address), desired.place)
+        owner = self._claim(entry, target)
+        if owner != entry.key:
+            self._hands_off(memo)
+            message = f"{owner} is older and names the same scheduler {target.place.scheduler_id}"
+            self._refuse(entry, memo, Reason.CONFLICT, message)
+            return
+        await self._set_finalizer(entry, wanted_finalizer=resource.spec.deletion_policy == "Delete")
+        if self._leave_earlier_place(entry, memo, desired, target):
+            return
+        intent = Intent.REMOVE if resource.spec.suspend else Intent.KEEP
+        self._hold(memo, world.sites.get(settings), target, desired, intent)
+
+    def _claim(self, entry: Entry, target: Target) -> object:
+        world = self._world
+        created = entry.meta.creation_timestamp
+        claim = Claim(created.isoformat() if created else "", entry.meta.uid, entry.key)
+        for other in world.claims.claim(target, claim):
+            world.queue.add(other)
+        orphan = world.orphans.pop(target, None)
+        if orphan is not None:
+            orphan.drop()
+        return world.claims.owner(target)
+
+    async def _set_finalizer(self, entry: Entry, *, wanted_finalizer: bool) -> None:
+        if entry.meta.finalized == wanted_finalizer:
+            return
+        others = tuple(name for name in entry.meta.finalizers if name != FINALIZER)
+        body = await self._world.kube.write_finalizers(entry.meta, (*others, FINALIZER) if wanted_finalizer else others)
+        self._world.table.put(body)
+
+    def _leave_earlier_place(self, entry: Entry, memo: Memo, desired: Desired, target: Target) -> bool:
+        """Clear the place that the resource had before. True: wait for it."""
+        earlier = registered_target(memo)
+        if earlier is None or earlier == target or earlier == memo.abandoned:
+            return False
+        if memo.leaving is not None:
+            return True
+        if self._world.claims.owner(earlier) is not None:
+            return False  # somebody else's by now: they overwrite it
+        site = self._world.sites.at(earlier.redis)
+        if site is None:
+            self.abandon(entry.key, memo, earlier, "it is no longer among the known ones")
+            return False
+        self._hands_off(memo)
+        leaver = replace(desired, place=earlier.place, adopts_unstamped=True)
+        memo.leaving = Held(site, Charge(leaver, Intent.REMOVE), earlier)
+        site.take(memo.leaving.charge)
+        return True
+
+    def abandon(self, key: ResourceKey, memo: Memo, earlier: Target, why: str) -> None:
+        """Go on without having cleared an earlier place, and say so."""
+        memo.abandoned = earlier
+        message = f"the scheduler {earlier.place} may be left in {earlier.redis}: {why}"
+        self._announce(key, memo, EventReason.OLD_REDIS_UNREACHABLE, message)
+
+    def _hold(self, memo: Memo, site: Site, target: Target, desired: Desired, intent: Intent) -> None:
+        held = memo.held
+        if held is not None and (held.site is not site or held.target != target):
+            held.drop()
+            held = None
+        if held is None:
+            memo.held = Held(site, Charge(desired, intent), target)
+            site.take(memo.held.charge)
+            return
+        if held.charge.desired != desired or held.charge.intent is not intent:
+            held.charge.desired = desired
+            held.charge.intent = intent
+            held.charge.digest = None
+        site.look_soon(held.charge)
+
+    # --- deletion ---
+
+    async def _delete(self, entry: Entry, memo: Memo) -> None:
+        if not entry.meta.finalized:
+            self._hands_off(memo)
+            return
+        if memo.removed or _owns_nothing(memo):
+            await self._release(entry, memo, "nothing of it is left in Redis")
+            return
+        try:
+            found = await self._place_to_clear(entry, memo)
+        except ReferenceNotFound as fault:
+            await self._wait_or_give_up(entry, memo, str(fault))
+            return
+        if found is None:
+            await self._release(entry, memo, "it was never registered")
+            return
+        site, target, desired = found
+        self._hold(memo, site, target, desired, Intent.REMOVE)
+        left = self._seconds_left(entry)
+        now = self._world.now()
+        memo.clearing_since = memo.clearing_since or now
+        if left <= 0 and site.up is False:
+            await self._give_up(entry, memo, f"{target.redis} does not answer")
+        elif now - memo.clearing_since > self._world.options.deletion_grace_seconds:
+            await self._give_up(entry, memo, f"{target.redis} refuses its removal")
+        else:
+            self._world.queue.add_later(entry.key, max(left, _LOOK_AGAIN))
+
+    async def _place_to_clear(self, entry: Entry, memo: Memo) -> tuple[Site, Target, Desired] | None:
+        """Where the scheduler is. None: nowhere. Raises ReferenceNotFound where that Redis cannot be known."""
+        world = self._world
+        if memo.held is not None:
+            return memo.held.site, memo.held.target, memo.held.charge.desired
+        earlier = registered_target(memo)
+        site = None if earlier is None else world.sites.at(earlier.redis)
+        if entry.resource is None:
+            if earlier is None:
+                return None
+            if site is None:
+                raise ReferenceNotFound(f"the spec is invalid and {earlier.redis} is not among the known ones")
+            owner = Owner(world.options.cluster, entry.key, entry.meta.uid, entry.meta.generation)
+            return site, earlier, _to_remove(owner, earlier.place)
+        settings = await world.references.resolve(entry.key.namespace, entry.resource.spec)
+        desired = self._wanted(entry.resource, settings)
+        target = earlier or Target(str(settings.address), desired.place)
+        return (
+            site or world.sites.get(settings),
+            target,
+            replace(desired, place=target.place, adopts_unstamped=earlier is not None or desired.adopts_unstamped),
+        )
+
+    def _wanted(self, resource: TickSchedule, settings: RedisSettings) -> Desired:
+        options = self._world.options
+        return wanted(resource, cluster=options.cluster, retention=options.retention, redis=str(settings.address))
+
+    async def _wait_or_give_up(self, entry: Entry, memo: Memo, why: str) -> None:
+        if self._seconds_left(entry) <= 0:
+            await self._give_up(entry, memo, why)
+            return
+        verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, why)
+        self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
+        self._world.queue.add_later(entry.key, min(_LOOK_AGAIN, self._seconds_left(entry)))
+
+    async def _give_up(self, entry: Entry, memo: Memo, why: str) -> None:
+        target = registered_target(memo)
+        what = f"the scheduler {target.place} may be left in {target.redis}" if target else "nothing was registered"
+        self._announce(entry.key, memo, EventReason.OLD_REDIS_UNREACHABLE, f"deleted without its Redis: {what}; {why}")
+        await self._release(entry, memo, None)
+
+    async def _release(self, entry: Entry, memo: Memo, why: str | None) -> None:
+        if why is not None:
+            self._world.publisher.announce(entry.key, memo, Announcement(EventReason.REMOVED, why))
+        # The event goes first: after the finalizer is off, its object may be gone.
+        self._world.publisher.flush()
+        await self._set_finalizer(entry, wanted_finalizer=False)
+        self._hands_off(memo)
+
+    def _seconds_left(self, entry: Entry) -> float:
+        asked = entry.meta.deletion_timestamp
+        assert asked is not None  # only called for what is being deleted
+        return asked.timestamp() + self._world.options.deletion_grace_seconds - self._world.now()
+
+    # --- telling ---
+
+    def _hands_off(self, memo: Memo) -> None:
+        if memo.held is not None:
+            memo.held.drop()
+            memo.held = None
+
+    def _refuse(self, entry: Entry, memo: Memo, reason: Reason, message: str) -> None:
+        target = None if reason is Reason.CONFLICT else _kept(memo)
+        verdict = Verdict(Status.FALSE, reason, message)
+        self._publish(entry, memo, Report(entry.meta.generation, verdict, references=RESOLVED, target=target))
+
+    def _publish(self, entry: Entry, memo: Memo, report: Report) -> None:
+        self._world.publisher.publish(entry.key, memo, report)
+        self._world.publisher.flush()
+
+    def _announce(self, key: ResourceKey, memo: Memo, reason: EventReason, message: str) -> None:
+        _log.warning(reason, namespace=key.namespace, name=key.name, message=message)
+        self._world.publisher.announce(key, memo, Announcement(reason, message, warning=True))
+        self._world.publisher.flush()
+
+
+def registered_target(memo: Memo) -> Target | None:
+    """Where status says that the scheduler is registered."""
+    registered = memo.status.registered
+    if registered is None:
+        return None
+    return Target(registered.redis, Place(registered.prefix, registered.queue_name, registered.scheduler_id))
+
+
+_kept = registered_target
+
+
+def _owns_nothing(memo: Memo) -> bool:
+    """Whether an older resource owns what this one names, so that there is nothing of ours to remove."""
+    lost = any(condition.reason == Reason.CONFLICT for condition in memo.status.conditions)
+    return lost and memo.held is None and registered_target(memo) is None
+
+
+def _to_remove(owner: Owner, where: Place) -> Desired:
+    """What a removal needs to know of a scheduler: whose it is and where. Its schedule does not matter."""
+    return Desired(owner, where, Every(3_600_000, 1), "removed", {"tenantId": "removed"}, {}, adopts_unstamped=True)

@@ -1,0 +1,110 @@
+"""Which Redis a resource means: the operator's own, or the one its Secret names."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from tickkeeper.api.spec import TickScheduleSpec
+from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.controller.kube import Gone, Kube, Secret
+from tickkeeper.telemetry.redaction import redactor
+
+#: Seconds after which a Secret is read again, whatever happened: rotation is noticed.
+_FRESH = 30.0
+#: And while something is wrong with it.
+_FRESH_WHEN_WRONG = 3.0
+
+SecretKey = tuple[str, str]
+
+
+class ReferenceNotFound(Exception):
+    """The Redis that a resource names cannot be known; the message says what is missing."""
+
+
+@dataclass(slots=True)
+class _Known:
+    settings: RedisSettings | None
+    fault: str | None
+    read_at: float
+    version: str = ""
+
+
+@dataclass(slots=True)
+class References:
+    """Secrets that were read, and what they say."""
+
+    kube: Kube
+    default: RedisSettings | None
+    _clock: Callable[[], float] = time.monotonic
+    _known: dict[SecretKey, _Known] = field(default_factory=dict)
+
+    async def resolve(self, namespace: str, spec: TickScheduleSpec) -> RedisSettings:
+        """The Redis of a spec. Raises ReferenceNotFound, and API_ERRORS when the Secret cannot be read now."""
+        if spec.redis is None:
+            if self.default is None:
+                raise ReferenceNotFound(
+                    "spec.redis.secretRef is not set and the operator has no Redis of its own (TICKKEEPER_REDIS_URL)"
+                )
+            return self.default
+        return await self._read((namespace, spec.redis.secret_ref.name))
+
+    def forget(self, key: SecretKey) -> None:
+        """Read a Secret again at its next use: its credentials were refused."""
+        self._known.pop(key, None)
+
+    def is_stale(self, key: SecretKey) -> bool:
+        """Whether the next use reads the Secret again."""
+        known = self._known.get(key)
+        if known is None:
+            return True
+        return self._clock() - known.read_at > (_FRESH if known.fault is None else _FRESH_WHEN_WRONG)
+
+    async def _read(self, key: SecretKey) -> RedisSettings:
+        known = self._known.get(key)
+        if known is None or self.is_stale(key):
+            known = await self._look_up(key)
+            self._known[key] = known
+        if known.settings is None:
+            raise ReferenceNotFound(known.fault or "")
+        return known.settings
+
+    async def _look_up(self, key: SecretKey) -> _Known:
+        namespace, name = key
+        try:
+            secret = await self.kube.read_secret(namespace, name)
+        except Gone:
+            return _Known(None, f"spec.redis.secretRef: there is no Secret {name} in {namespace}", self._clock())
+        try:
+            settings = settings_of(secret.data)
+        except ReferenceNotFound as fault:
+            return _Known(None, f"Secret {name}: {fault}", self._clock(), secret.resource_version)
+        _learn(secret)
+        return _Known(settings, None, self._clock(), secret.resource_version)
+
+
+def settings_of(data: Mapping[str, str]) -> RedisSettings:
+    """What a Secret's keys say. Raises ReferenceNotFound with the key and the rule, never a value."""
+    if not data.get("url"):
+        raise ReferenceNotFound("it has no key url")
+    try:
+        return RedisSettings.model_validate(
+            {
+                "url": data["url"].strip(),
+                "username": data.get("username") or None,
+                "password": data.get("password") or None,
+                "ca_cert": data.get("ca.crt") or None,
+                "client_cert": data.get("tls.crt") or None,
+                "client_key": data.get("tls.key") or None,
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ReferenceNotFound(first["msg"].removeprefix("Value error, ")) from None
+
+
+def _learn(secret: Secret) -> None:
+    for key in ("url", "password", "tls.key"):
+        if value := secret.data.get(key):
+            redactor.learn(value.strip())

@@ -1,0 +1,116 @@
+"""The operator's settings: ``TICKKEEPER_*`` variables."""
+
+import socket
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tickkeeper.bullmq.clients import Bounds, RedisSettings
+from tickkeeper.schedules.wanted import Retention
+
+
+def _list(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _blank_is_unset(value: Any) -> Any:
+    # Charts write KEY="" for what was not given.
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+_OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
+_OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
+_OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset)]
+
+
+class OperatorSettings(BaseSettings):
+    """What ``tickkeeper operator`` reads. Raises pydantic's ValidationError, which never shows a secret."""
+
+    model_config = SettingsConfigDict(env_prefix="TICKKEEPER_", hide_input_in_errors=True, extra="ignore", frozen=True)
+
+    redis_url: _OptionalSecret = Field(None, description="Redis of schedules without redis.secretRef; none: refused")
+    redis_username: _OptionalText = None
+    redis_password: _OptionalSecret = None
+    redis_ca_file: _OptionalPath = Field(None, description="PEM file of the authority of Redis' certificate")
+    redis_cert_file: _OptionalPath = Field(None, description="PEM file of our client certificate")
+    redis_key_file: _OptionalPath = Field(None, description="PEM file of its key")
+    redis_timeout_seconds: float = Field(1.5, ge=0.1, le=30, description="longest wait for one answer of Redis")
+
+    kubeconfig: _OptionalText = Field(None, description="default: the pod's service account, then KUBECONFIG")
+    namespaces: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list)] = Field(
+        (), description="namespaces to watch, with commas between; default all"
+    )
+    cluster_id: _OptionalText = Field(
+        None, max_length=128, description="whose schedules these are in a shared Redis; default kube-system's uid"
+    )
+
+    sweep_seconds: float = Field(5.0, ge=0.5, le=300, description="between two full checks")
+    deletion_grace_seconds: float = Field(
+        60.0, ge=0, le=3600, description="how long a deletion waits for a Redis or a Secret that is gone"
+    )
+    status_writes_per_second: float = Field(50.0, ge=1, le=1000)
+    max_len_events: int = Field(1000, ge=10, le=1_000_000, description="cap of a queue's events stream")
+    retention_completed_count: int = Field(100, ge=0, le=1_000_000)
+    retention_completed_age_seconds: int = Field(86_400, ge=1, le=31_536_000)
+    retention_failed_count: int = Field(1000, ge=0, le=1_000_000)
+    retention_failed_age_seconds: int = Field(604_800, ge=1, le=31_536_000)
+
+    grace_seconds: float = Field(10.0, ge=1, le=600, description="from SIGTERM to the end of the process")
+    http_host: str = Field("127.0.0.1", min_length=1, description="address of probes and metrics")
+    http_port: int = Field(8080, ge=0, le=65_535, description="their port; 0 takes a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _any_case(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _redis_fits(self) -> "OperatorSettings":
+        try:
+            self.redis()
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"TICKKEEPER_REDIS_*: {first['msg'].removeprefix('Value error, ')}") from None
+        except OSError as error:
+            raise ValueError(f"TICKKEEPER_REDIS_*: {error.filename} cannot be read: {error.strerror}") from None
+        return self
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log may show."""
+        return tuple(secret.get_secret_value() for secret in (self.redis_url, self.redis_password) if secret)
+
+    @property
+    def identity(self) -> str:
+        """This process, among its replicas."""
+        return socket.gethostname()
+
+    def redis(self) -> RedisSettings | None:
+        """The operator's own Redis. Raises ValidationError, OSError."""
+        if self.redis_url is None:
+            return None
+        return RedisSettings(
+            url=self.redis_url,
+            username=self.redis_username,
+            password=self.redis_password,
+            ca_cert=self.redis_ca_file.read_text() if self.redis_ca_file else None,
+            client_cert=self.redis_cert_file.read_text() if self.redis_cert_file else None,
+            client_key=SecretStr(self.redis_key_file.read_text()) if self.redis_key_file else None,
+        )
+
+    def bounds(self) -> Bounds:
+        """Time-outs of every Redis."""
+        return Bounds(reply=self.redis_timeout_seconds)
+
+    def retention(self) -> Retention:
+        """What finished ticks a queue keeps."""
+        return Retention(
+            completed_count=self.retention_completed_count,
+            completed_age_seconds=self.retention_completed_age_seconds,
+            failed_count=self.retention_failed_count,
+            failed_age_seconds=self.retention_failed_age_seconds,
+        )

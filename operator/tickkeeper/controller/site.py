@@ -1,0 +1,153 @@
+"""One Redis and the schedulers in its charge: look, plan, apply, look again, report; for ever.
+
+All writes to one Redis happen in its one loop, so that a deletion never races an update of the same scheduler.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from tickkeeper.bullmq.apply import Applier
+from tickkeeper.bullmq.clients import Bounds, RedisSettings, connect
+from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error
+from tickkeeper.bullmq.observe import Observer
+from tickkeeper.controller.charge import Charge, Found, Outcome, Unreachable
+from tickkeeper.controller.inspection import Inspection
+from tickkeeper.controller.pulse import Pulse
+
+_log = structlog.get_logger(__name__)
+
+#: Seconds in which several wakes become one pass.
+_COALESCE = 0.005
+#: Seconds between two tries to reach a Redis that is away: constant, so that its return is noticed at once.
+_RETRY = 0.2
+
+Report = Callable[[Sequence[tuple[Charge, Outcome]]], None]
+
+
+class Site:
+    """One Redis. ``report`` is called with what each pass came to, from within the loop."""
+
+    def __init__(
+        self,
+        settings: RedisSettings,
+        *,
+        report: Report,
+        sweep_seconds: float,
+        max_len_events: int,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.settings = settings
+        self.name = str(settings.address)
+        self._report = report
+        self._sweep_seconds = sweep_seconds
+        self._client = connect(settings, name="tickkeeper-operator", bounds=bounds)
+        self._pulse = Pulse(settings, bounds=bounds)
+        self._inspection = Inspection(
+            self._client, Observer(self._client), Applier(self._client, max_len_events=max_len_events)
+        )
+        self._charges: set[Charge] = set()
+        self._urgent: set[Charge] = set()
+        self._wake = asyncio.Event()
+        self._next_sweep = 0.0
+        self.up: bool | None = None
+        self.last_beat = time.monotonic()
+        self.last_sweep: float | None = None
+
+    @property
+    def charges(self) -> frozenset[Charge]:
+        """The schedulers it looks after."""
+        return frozenset(self._charges)
+
+    def take(self, charge: Charge) -> None:
+        """Look after a scheduler, beginning now."""
+        self._charges.add(charge)
+        self.look_soon(charge)
+
+    def drop(self, charge: Charge) -> None:
+        """Look after it no longer; it stays as it is."""
+        self._charges.discard(charge)
+        self._urgent.discard(charge)
+
+    def look_soon(self, charge: Charge) -> None:
+        """Look at one scheduler before the next sweep."""
+        if charge in self._charges:
+            self._urgent.add(charge)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Look after the charges until cancelled."""
+        pulse = asyncio.create_task(self._pulse.run(self._on_break), name=f"pulse {self.name}")
+        try:
+            while True:
+                await self._wait()
+                await self._turn()
+        finally:
+            pulse.cancel()
+            await asyncio.gather(pulse, return_exceptions=True)
+            await self._close()
+
+    async def _close(self) -> None:
+        try:
+            await self._client.aclose()
+        except REDIS_ERRORS as error:
+            _log.debug("close_failed", redis=self.name, error=explain(error))
+
+    def _on_break(self) -> None:
+        """The pulse's connection broke or came back: whatever was there may be gone."""
+        self._next_sweep = 0.0
+        self._wake.set()
+
+    async def _wait(self) -> None:
+        remaining = self._next_sweep - time.monotonic()
+        if not self._wake.is_set() and remaining > 0:
+            try:
+                async with asyncio.timeout(min(remaining, 1.0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+        if self._wake.is_set():
+            await asyncio.sleep(_COALESCE)
+        self._wake.clear()
+
+    async def _turn(self) -> None:
+        self.last_beat = time.monotonic()
+        sweep = self.last_beat >= self._next_sweep
+        charges = self._charges if sweep else self._urgent
+        self._urgent = set()
+        if not charges and not sweep:
+            return
+        try:
+            await self._pass(tuple(charges), sweep=sweep)
+        except REDIS_ERRORS as error:
+            self._went_away(error)
+            await asyncio.sleep(_RETRY)
+            # Everything is looked at again as soon as it answers.
+            self._next_sweep = 0.0
+
+    async def _pass(self, charges: Sequence[Charge], *, sweep: bool) -> None:
+        started = time.monotonic()
+        if sweep:
+            await self._inspection.probe()
+        found: list[tuple[Charge, Found]] = []
+        async for charge, outcome in self._inspection.inspect(charges):
+            if charge in self._charges:
+                found.append((charge, outcome))
+        if self.up is not True:
+            _log.info("redis_up", redis=self.name)
+            self.up = True
+        if sweep:
+            self.last_sweep = time.monotonic()
+            self._next_sweep = self.last_sweep + self._sweep_seconds * random.uniform(0.9, 1.1)  # noqa: S311
+        _log.debug("pass", redis=self.name, charges=len(charges), sweep=sweep, seconds=time.monotonic() - started)
+        self._report(found)
+
+    def _went_away(self, error: BaseException) -> None:
+        outcome = Unreachable(explain(error), access=is_access_error(error))
+        if self.up is not False:
+            _log.warning("redis_away", redis=self.name, error=outcome.message)
+            self.up = False
+        self._report([(charge, outcome) for charge in self._charges])

@@ -1,0 +1,48 @@
+"""What the keeper's parts share."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tickkeeper.controller.kube import Kube
+from tickkeeper.controller.memo import Held, Memo
+from tickkeeper.controller.publish import Publisher
+from tickkeeper.controller.references import References
+from tickkeeper.controller.sites import Sites
+from tickkeeper.controller.table import Table
+from tickkeeper.controller.workqueue import WorkQueue
+from tickkeeper.schedules.claims import Claims, Target
+from tickkeeper.schedules.desired import ResourceKey
+from tickkeeper.schedules.wanted import Retention
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the operator behaves; see the settings for the meaning of each."""
+
+    cluster: str
+    namespaces: tuple[str, ...] = ()
+    retention: Retention = field(default_factory=Retention)
+    #: seconds after which a deletion no longer waits for a Redis or a Secret that is gone
+    deletion_grace_seconds: float = 60.0
+
+
+@dataclass(slots=True)
+class World:
+    """The state of one operator process, and its ways out."""
+
+    options: Options
+    kube: Kube
+    references: References
+    publisher: Publisher
+    sites: Sites
+    table: Table = field(default_factory=Table)
+    claims: Claims = field(default_factory=Claims)
+    memos: dict[ResourceKey, Memo] = field(default_factory=dict)
+    #: schedulers whose resource vanished without our finalizer's consent, being removed
+    orphans: dict[Target, Held] = field(default_factory=dict)
+    queue: WorkQueue[ResourceKey] = field(default_factory=WorkQueue)
+    #: heals since the process began, by what was broken
+    heals: Counter[str] = field(default_factory=Counter)
+    now: Callable[[], float] = time.time

@@ -1,0 +1,140 @@
+"""Writes to the API server that may wait: statuses, newest only, and events. Limited in rate, tried again."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, explain
+from tickkeeper.schedules.desired import ResourceKey
+
+_log = structlog.get_logger(__name__)
+
+#: Events that wait; beyond it the oldest are dropped, since conditions tell the same.
+_MOST_EVENTS = 1_000
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event to post."""
+
+    key: ResourceKey
+    uid: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class Writer:
+    """Statuses and events on their way to the API server."""
+
+    def __init__(self, kube: Kube, *, identity: str, per_second: float = 50.0, lanes: int = 4) -> None:
+        self._kube = kube
+        self._identity = identity
+        self._gap = 1.0 / per_second
+        self._lanes = lanes
+        self._statuses: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
+        self._events: deque[Notice] = deque(maxlen=_MOST_EVENTS)
+        self._in_flight = 0
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._next_slot = 0.0
+        self.writes = 0
+        self.failures = 0
+
+    def status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
+        """Write ``status`` soon, in place of one that still waits."""
+        self._statuses[key] = (uid, status)
+        self._wake()
+
+    def event(self, notice: Notice) -> None:
+        """Post an event soon."""
+        self._events.append(notice)
+        self._wake()
+
+    def forget(self, key: ResourceKey) -> None:
+        """A resource is gone: its status needs no writing."""
+        self._statuses.pop(key, None)
+
+    async def drained(self) -> None:
+        """Wait until nothing waits to be written."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._lanes):
+                group.create_task(self._lane())
+
+    def _wake(self) -> None:
+        self._idle.clear()
+        self._work.set()
+
+    async def _lane(self) -> None:
+        while True:
+            while not self._statuses and not self._events:
+                self._work.clear()
+                if not self._in_flight:
+                    self._idle.set()
+                await self._work.wait()
+            self._in_flight += 1
+            try:
+                await self._turn()
+            finally:
+                self._in_flight -= 1
+
+    async def _turn(self) -> None:
+        await self._pace()
+        # Statuses first: they are the truth, events only tell of its changes.
+        if self._statuses:
+            key = next(iter(self._statuses))
+            uid, status = self._statuses.pop(key)
+            if not await self._try(self._kube.write_status, key, uid, status):
+                self._statuses.setdefault(key, (uid, status))
+        elif self._events:
+            notice = self._events.popleft()
+            await self._try(self._post, notice)
+
+    async def _post(self, notice: Notice) -> None:
+        await self._kube.post_event(
+            notice.key,
+            notice.uid,
+            warning=notice.warning,
+            reason=notice.reason,
+            message=notice.message,
+            identity=self._identity,
+        )
+
+    async def _try(self, call: Any, *arguments: Any) -> bool:
+        """One write. False: it should be tried again later."""
+        try:
+            await call(*arguments)
+        except Gone:
+            return True
+        except API_ERRORS as error:
+            self.failures += 1
+            _log.warning("api_write_failed", call=call.__name__, error=explain(error))
+            status = getattr(error, "status", None)
+            if status is not None and 400 <= status < 500 and status not in (408, 429):
+                return True  # refused for good: writing the same again would be refused again
+            self._next_slot = asyncio.get_running_loop().time() + self._pause()
+            return False
+        self.writes += 1
+        self.failures = 0
+        return True
+
+    def _pause(self) -> float:
+        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self.failures, 10))
+
+    async def _pace(self) -> None:
+        now = asyncio.get_running_loop().time()
+        slot = max(now, self._next_slot)
+        self._next_slot = slot + self._gap
+        if slot > now:
+            await asyncio.sleep(slot - now)

@@ -1,0 +1,77 @@
+"""Arguments of a store's methods, checked: what no state of the database could mend is a ValueError, at once."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from tickkeeper.outbox.new_row import MAX_DELAY
+from tickkeeper.outbox.store import Failure, Snooze
+from tickkeeper.outbox.text import clean_error
+
+MAX_LIMIT = 10_000
+MAX_LEASE = timedelta(days=1)
+_LARGEST_ID = 2**63 - 1
+#: PostgreSQL knows later years, Python does not; a time zone may shift a time by a day.
+_LATEST = datetime(9998, 12, 31, tzinfo=UTC)
+_EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+
+
+def checked_limit(limit: int) -> int:
+    """Rows of one claim."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ValueError(f"limit is {limit}: must be 1 to {MAX_LIMIT}")
+    return limit
+
+
+def lease_seconds(lease: timedelta) -> float:
+    """A lease in seconds."""
+    if not timedelta() < lease <= MAX_LEASE:
+        raise ValueError(f"lease is {lease}: must be longer than 0 and at most {MAX_LEASE}")
+    return lease.total_seconds()
+
+
+def unique_kinds(kinds: Sequence[str] | None) -> list[str] | None:
+    """Each kind once; None stays None."""
+    if isinstance(kinds, str):
+        raise ValueError(  # noqa: TRY004 - one error for every bad argument
+            f"kinds is {kinds!r}: must be a sequence of strings, or None"
+        )
+    return None if kinds is None else list(dict.fromkeys(kinds))
+
+
+def sorted_ids(ids: Sequence[int | UUID]) -> list[int]:
+    """Each id once, ascending."""
+    return sorted({_integer(each) for each in ids})
+
+
+def unique_failures(failures: Sequence[Failure]) -> list[Failure]:
+    """Ordered by id, one for each (the first given), error texts and waits made fit to be stored."""
+    return [
+        Failure(row_id, clean_error(each.error), _bounded(each.after), each.dead)
+        for row_id, each in sorted({_integer(each.id): each for each in reversed(failures)}.items())
+    ]
+
+
+def unique_snoozes(snoozes: Sequence[Snooze]) -> list[Snooze]:
+    """Ordered by id, one for each (the first given), with times that every side can read."""
+    return [
+        Snooze(row_id, _readable(each.until))
+        for row_id, each in sorted({_integer(each.id): each for each in reversed(snoozes)}.items())
+    ]
+
+
+def _integer(row_id: int | UUID) -> int:
+    if isinstance(row_id, bool) or not isinstance(row_id, int) or not -_LARGEST_ID <= row_id <= _LARGEST_ID:
+        raise ValueError(f"row id is {row_id!r}: must be an integer of 64 bits in this store")
+    return row_id
+
+
+def _bounded(after: timedelta | None) -> timedelta | None:
+    # Clamped and not refused: the rows of a batch must not be stranded because one handler asked for nonsense.
+    return None if after is None else min(max(after, timedelta()), MAX_DELAY)
+
+
+def _readable(until: datetime) -> datetime:
+    if until.utcoffset() is None:
+        raise ValueError(f"until is {until}: must be a datetime with a time zone")
+    return min(max(until, _EARLIEST), _LATEST)

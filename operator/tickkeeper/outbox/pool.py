@@ -1,0 +1,137 @@
+"""The connection pool: bounded, self-healing, and quiet while the database is away."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Self
+
+import psycopg
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from tickkeeper.outbox.dsn import Dsn
+
+#: Between two attempts to connect while somebody waits: constant, because after an outage nobody should wait longer
+#: than the outage lasted. (The pool's own pause doubles each time, up to minutes.)
+_RECONNECT_PAUSE = 0.2
+#: A connection that answered this recently (seconds) is handed out without asking whether it lives: the question would
+#: double the round trips of a drain.
+_TRUSTED_FOR = 1.0
+
+_numbers = count(1)
+
+
+class StoreConnection(AsyncConnection[TupleRow]):
+    """A connection that knows whether its role's default isolation is READ COMMITTED."""
+
+    read_committed = False
+    checked_at = 0.0
+
+
+Pool = AsyncConnectionPool[StoreConnection]
+
+
+def make_pool(
+    dsn: Dsn,
+    *,
+    min_size: int,
+    max_size: int,
+    timeout: float,
+    connect_timeout: int,
+    report: Callable[[Exception | None], None],
+) -> Pool:
+    """A pool, not yet opened. Times in seconds; ``timeout`` is how long a caller waits for a connection.
+
+    ``report`` is told why an attempt to connect failed, and None when one succeeded.
+    """
+
+    class Reporting(StoreConnection):
+        @classmethod
+        async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
+            try:
+                connection = await super().connect(conninfo, **kwargs)
+            except Exception as error:
+                report(error)
+                raise
+            report(None)
+            return connection
+
+    async def check(connection: StoreConnection) -> None:
+        if time.monotonic() - connection.checked_at < _TRUSTED_FOR and not connection.closed:
+            return
+        try:
+            await connection.execute("")
+        except psycopg.Error:
+            # Whatever killed this one killed its neighbours too: without this they would be tried one by one, with a
+            # pause that doubles each time.
+            await pool.drain()
+            raise
+        connection.checked_at = time.monotonic()
+
+    name = f"outbox-{next(_numbers)}"
+    pool: Pool = AsyncConnectionPool(
+        # An application_name of the user's own, and the like, win over these.
+        dsn.conninfo(
+            application_name="tickkeeper",
+            connect_timeout=connect_timeout,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+            client_encoding="UTF8",
+        ),
+        connection_class=Reporting,
+        # Never prepared statements: a pooler in transaction mode hands each transaction another session.
+        kwargs={"autocommit": True, "prepare_threshold": None},
+        name=name,
+        min_size=min_size,
+        max_size=max_size,
+        timeout=timeout,
+        open=False,
+        configure=_configure,
+        check=check,
+        # Give up at the second failure; _try_again decides whether anybody still wants a connection.
+        reconnect_timeout=0,
+        reconnect_failed=_try_again,
+    )
+    _quiet(name)
+    return pool
+
+
+async def _configure(connection: StoreConnection) -> None:
+    # No SET: in transaction mode it would stick to whichever session the pooler lent.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    cursor = await connection.execute("SELECT current_setting('default_transaction_isolation')")
+    row = await cursor.fetchone()
+    connection.read_committed = row is not None and row[0] == "read committed"
+    connection.checked_at = time.monotonic()
+
+
+async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
+    await asyncio.sleep(_RECONNECT_PAUSE)
+    if pool.get_stats().get("requests_waiting"):
+        await pool.check()  # lets the pool grow again
+
+
+class _Quiet(logging.Filter):
+    """Drops what the pool says about single attempts: callers get the cause in StoreUnavailable, once each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return record.levelno > logging.WARNING or not any(
+            each in self.pools for each in arguments if isinstance(each, str)
+        )
+
+
+_filter = _Quiet()
+
+
+def _quiet(name: str) -> None:
+    _filter.pools.add(name)
+    logging.getLogger("psycopg.pool").addFilter(_filter)  # adding twice is once

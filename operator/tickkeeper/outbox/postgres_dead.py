@@ -1,0 +1,80 @@
+"""The dead letters in PostgreSQL."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import TupleRow
+
+from tickkeeper.outbox.arguments import sorted_ids
+from tickkeeper.outbox.calls import StatementTimedOut
+from tickkeeper.outbox.store import DeadRow, Replayed
+
+#: Rows of one transaction of a replay or a purge.
+_BATCH = 500
+_MAX_LISTED = 10_000
+
+Query = Callable[[str, Mapping[str, Any]], Awaitable[list[TupleRow]]]
+
+
+class PostgresDeadLetters:
+    """See ``DeadLetters``. ``query`` runs a named query with parameters."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    async def list(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
+        """Up to ``limit`` of them, latest death first."""
+        if not 1 <= limit <= _MAX_LISTED:
+            raise ValueError(f"limit is {limit}: must be 1 to {_MAX_LISTED}")
+        records = await self._query("dead", {"tenant_id": tenant_id, "kind": kind, "limit": limit})
+        return [DeadRow(*record) for record in records]
+
+    async def replay(
+        self, *, ids: Sequence[int | UUID] | None = None, tenant_id: str | None = None, kind: str | None = None
+    ) -> Replayed:
+        """Put back those that fit every filter given, with their own ids and all their attempts, in batches."""
+        ((due,),) = await self._query("database_time", {})
+        chosen = {"ids": None if ids is None else sorted_ids(ids), "tenant_id": tenant_id, "kind": kind, "due": due}
+        replayed, size = 0, _BATCH
+        skipped: list[int] = []
+        below: int | None = None
+        while True:
+            try:
+                records = await self._query("replay", {**chosen, "below": below, "limit": size})
+            except StatementTimedOut:
+                if size == 1:
+                    raise
+                size //= 2
+                continue
+            if not records:
+                return Replayed(replayed, tuple(sorted(skipped)))
+            below = records[-1][0]
+            replayed += sum(went for _, went in records)
+            skipped += [row_id for row_id, went in records if not went]
+
+    async def purge(
+        self,
+        *,
+        older_than: timedelta,
+        ids: Sequence[int | UUID] | None = None,
+        tenant_id: str | None = None,
+        kind: str | None = None,
+    ) -> int:
+        """Delete those that died that long ago and fit every filter given, in batches; returns how many."""
+        if older_than < timedelta():
+            raise ValueError(f"older_than is {older_than}: must not be negative")
+        chosen = {"ids": None if ids is None else sorted_ids(ids), "tenant_id": tenant_id, "kind": kind}
+        purged, size = 0, _BATCH
+        while True:
+            try:
+                ((gone,),) = await self._query("purge", {**chosen, "age": older_than.total_seconds(), "limit": size})
+            except StatementTimedOut:
+                if size == 1:
+                    raise
+                size //= 2
+                continue
+            if not gone:
+                return purged
+            purged += gone

@@ -1,0 +1,226 @@
+"""The worker process: parts put together, probes, and an end in bounded time."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from redis.asyncio import Redis
+
+from tickkeeper.bullmq.clients import Use, connect
+from tickkeeper.outbox.postgres import PostgresOutbox
+from tickkeeper.outbox.store import OutboxStore
+from tickkeeper.telemetry import logs
+from tickkeeper.telemetry.http import Health, TelemetryServer
+from tickkeeper.telemetry.metrics import WorkerMetrics
+from tickkeeper.telemetry.redaction import describe
+from tickkeeper.worker.handlers import Registry, load
+from tickkeeper.worker.http_route import HttpDelivery
+from tickkeeper.worker.invoke import Invoker
+from tickkeeper.worker.outcome import clean
+from tickkeeper.worker.processor import Bench, TickProcessor
+from tickkeeper.worker.routes import read_routes
+from tickkeeper.worker.runner import QueueRunner
+from tickkeeper.worker.settings import WorkerSettings
+
+_log = logs.get_logger(__name__)
+
+_OUTBOX_AGAIN = 2.0
+_OUTBOX_CHECK = 15.0
+_LAST_STEPS = 1.0
+
+
+def build_registry(settings: WorkerSettings, delivery: HttpDelivery) -> Registry:
+    """Handlers of modules, entry points and routes. Raises HandlerError, RoutesError."""
+    registry = Registry(load(settings.handlers))
+    for route, secret in read_routes(settings.routes) if settings.routes else ():
+        registry.add(delivery.handler(route, secret))
+    return registry
+
+
+class WorkerProcess:
+    """Serves the queues until ``request_stop``; then ends within the grace period."""
+
+    def __init__(
+        self, settings: WorkerSettings, registry: Registry, *, store: OutboxStore, delivery: HttpDelivery
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._delivery = delivery
+        self._registry = registry
+        self._redis = settings.redis()
+        self._stop = asyncio.Event()
+        self._outbox_fault: str | None = "outbox: not reached yet"
+        self.metrics = WorkerMetrics()
+        invoker = Invoker(default_timeout=settings.handler_timeout_seconds)
+        self.metrics.abandoned.set_function(lambda: invoker.abandoned)
+        self._keys = self._connect(blocking=False)
+        bench = Bench(
+            store=store,
+            registry=registry,
+            invoker=invoker,
+            metrics=self.metrics,
+            redis=self._keys,
+            limits=settings.limits(),
+            default_tenant=settings.default_tenant,
+            policy=settings.concurrency_policy,
+            running_ttl=settings.lock_duration_ms / 1000,
+        )
+        self._queues = [self._queue(name, bench) for name in settings.queue_names]
+        self.server = TelemetryServer(
+            settings.http_host,
+            settings.http_port,
+            live=self._live,
+            ready=self._ready,
+            registry=self.metrics.registry,
+        )
+
+    def _queue(self, name: str, bench: Bench) -> tuple[QueueRunner, TickProcessor]:
+        processor = TickProcessor(bench, prefix=self._settings.prefix, queue=name)
+        runner = QueueRunner(
+            name,
+            processor,
+            connect=self._connect,
+            options=self._settings.queue_options(),
+            metrics=self.metrics,
+        )
+        return runner, processor
+
+    def _connect(self, *, blocking: bool) -> Redis:
+        return connect(self._redis, use=Use.BLOCKING if blocking else Use.COMMANDS)
+
+    def request_stop(self) -> None:
+        """Begin the end; call it on the loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises OSError when the address of the probes is taken."""
+        await self.server.start()
+        host, port = self.server.address
+        _log.info(
+            "worker started",
+            queues=list(self._settings.queue_names),
+            prefix=self._settings.prefix,
+            redis=str(self._redis.address),
+            kinds=list(self._registry.kinds),
+            probes=f"{host}:{port}",
+        )
+        if not len(self._registry):
+            _log.warning("no handlers and no routes: ticks are taken, and no row is claimed")
+        watching = asyncio.create_task(self._watch_outbox(), name="outbox watch")
+        for runner, _ in self._queues:
+            runner.start()
+        try:
+            await self._stop.wait()
+        finally:
+            watching.cancel()
+            await self._end()
+
+    async def _end(self) -> None:
+        """Stop fetching; let handlers finish; then cut them and hand their rows back; then force what is left."""
+        grace, began = self._settings.grace_seconds, time.monotonic()
+        _log.info("stopping", grace_seconds=grace, ticks=sum(processor.running for _, processor in self._queues))
+        for _, processor in self._queues:
+            processor.stop()
+        closing = [
+            asyncio.create_task(runner.close(seconds=grace - min(2.0, grace * 0.2), busy=processor.busy))
+            for runner, processor in self._queues
+        ]
+        _, late = await asyncio.wait(closing, timeout=grace - min(5.0, grace / 2))
+        if late:
+            for _, processor in self._queues:
+                processor.cut()
+            await asyncio.wait(late)
+        for last in (self._keys.aclose(), self._delivery.close(), self._store.close(), self.server.stop()):
+            await _briefly(last)
+        _log.info("stopped", after_seconds=round(time.monotonic() - began, 2))
+
+    async def _watch_outbox(self) -> None:
+        """Say once, in one line, what is wrong with the outbox; ticks fail meanwhile, and go on by themselves."""
+        while True:
+            try:
+                await self._store.oldest("")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the worker waits
+                fault = clean(describe(error))
+                if fault != self._outbox_fault:
+                    _log.error("outbox not usable; ticks fail until it is", error=fault)
+                self._outbox_fault = fault
+                await asyncio.sleep(_OUTBOX_AGAIN)
+                continue
+            if self._outbox_fault is not None:
+                _log.info("outbox ready")
+            self._outbox_fault = None
+            await asyncio.sleep(_OUTBOX_CHECK)
+
+    def _live(self) -> Health:
+        # That this is answered at all says that the event loop turns. Redis and Postgres are no reason to be killed.
+        dead = [name for name, (runner, _) in self._named() if not runner.alive]
+        return Health(not dead, {f"queue {name}": "supervision ended" for name in dead})
+
+    def _ready(self) -> Health:
+        faults = {f"queue {name}": runner.fault for name, (runner, _) in self._named()} | {
+            "outbox": self._outbox_fault,
+            "process": "stopping" if self._stop.is_set() else None,
+        }
+        told = {name: fault for name, fault in faults.items() if fault is not None}
+        return Health(not told, told)
+
+    def _named(self) -> list[tuple[str, tuple[QueueRunner, TickProcessor]]]:
+        return list(zip(self._settings.queue_names, self._queues, strict=True))
+
+
+async def _briefly(step: Awaitable[Any]) -> None:
+    with suppress(Exception):
+        async with asyncio.timeout(_LAST_STEPS):
+            await step
+
+
+def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) -> None:
+    """Run the worker in this process until SIGTERM or SIGINT. Raises OSError when the probes' address is taken.
+
+    Ends within the grace period whatever happens: also with a blocked event loop, a hung handler, Redis or Postgres
+    away. A second signal ends it at once.
+    """
+    try:
+        asyncio.run(_main(settings, registry, delivery))
+    finally:
+        logging.shutdown()
+
+
+async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) -> None:
+    store = PostgresOutbox(
+        settings.database_url.get_secret_value(),
+        schema=settings.database_schema,
+        max_connections=settings.database_connections,
+    )
+    await store.open()
+    process = WorkerProcess(settings, registry, store=store, delivery=delivery)
+    _on_signals(process, asyncio.get_running_loop(), settings.grace_seconds)
+    await process.run()
+    # Bounded steps are over. What is left would only hold us up: closes that swallow cancellation, threads of
+    # handlers and of name look-ups that nothing can stop.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _on_signals(process: WorkerProcess, loop: asyncio.AbstractEventLoop, grace: float) -> None:
+    """Python's own signal handlers, not the loop's: they run, and set the last timer, when the loop is blocked too."""
+    seen: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if seen:
+            os._exit(128 + number)
+        seen.append(number)
+        last = threading.Timer(grace, os._exit, (1,))
+        last.daemon = True
+        last.start()
+        loop.call_soon_threadsafe(process.request_stop)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)

@@ -1,0 +1,105 @@
+"""What handlers may say, and what follows."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickkeeper.worker.outcome import (
+    DONE,
+    MAX_DELAY,
+    MAX_ERROR,
+    Dead,
+    Fate,
+    Retry,
+    Snooze,
+    clean,
+    judge_raise,
+    judge_return,
+    not_before,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_nothing_returned_is_done():
+    assert judge_return(None) == DONE
+
+
+@pytest.mark.parametrize("value", [False, True, 0, "ok", {}, [], object()])
+def test_nonsense_is_a_failure_that_says_what_came_back(value):
+    verdict = judge_return(value)
+    assert verdict.fate is Fate.RETRIED
+    assert f"returned {type(value).__name__}" in verdict.error
+
+
+@pytest.mark.parametrize("judge", [judge_return, judge_raise])
+def test_outcomes_may_be_returned_or_raised(judge):
+    assert judge(Dead("no such address")).fate is Fate.DEAD
+    assert judge(Dead("no such address")).error == "no such address"
+    assert judge(Retry(90, "busy")).after == timedelta(seconds=90)
+    assert judge(Retry()).after is None
+    assert judge(Snooze(NOW)).until == NOW
+
+
+def test_any_other_exception_is_retried_with_its_text():
+    verdict = judge_raise(ValueError("bad"))
+    assert (verdict.fate, verdict.error, verdict.after) == (Fate.RETRIED, "ValueError: bad", None)
+
+
+@pytest.mark.parametrize("after", [-1, math.nan, math.inf, timedelta(seconds=-1)])
+def test_retry_refuses_delays_that_are_none(after):
+    with pytest.raises(ValueError, match="after must be 0 or more seconds"):
+        Retry(after)
+
+
+@pytest.mark.parametrize("after", ["5", True, object()])
+def test_retry_refuses_what_is_no_number(after):
+    with pytest.raises(TypeError, match="after must be seconds or a timedelta"):
+        Retry(after)
+
+
+def test_retry_is_bounded():
+    assert Retry(1e15).after == MAX_DELAY
+    assert Retry(timedelta.max).after == MAX_DELAY
+    assert Retry(0).after == timedelta(0)
+
+
+@pytest.mark.parametrize("until", [datetime(2026, 1, 1), "2026-01-01", None, 5])  # noqa: DTZ001
+def test_snooze_needs_a_zone(until):
+    with pytest.raises(ValueError, match="time zone"):
+        Snooze(until)
+
+
+def test_a_snooze_into_the_past_does_not_spin():
+    assert not_before(NOW - timedelta(days=1), NOW) == NOW + timedelta(seconds=1)
+    assert not_before(NOW + timedelta(days=1), NOW) == NOW + timedelta(days=1)
+
+
+def test_error_text_holds_no_credential_no_parameter_no_nul():
+    text = clean(
+        "OperationalError: postgresql://app:hunter2@db/x failed\x00 [SQL: INSERT] [parameters: ('4111-1111',)] \ud800"
+    )
+    assert "hunter2" not in text
+    assert "4111" not in text
+    assert "\x00" not in text
+    text.encode()
+
+
+@given(st.text(alphabet=st.characters(), max_size=MAX_ERROR + 10) | st.text(alphabet="\ud800\x00a", max_size=50))
+def test_error_text_is_always_storable(text):
+    cleaned = clean(text)
+    assert len(cleaned) <= MAX_ERROR
+    assert "\x00" not in cleaned
+    cleaned.encode("utf-8")
+
+
+class _Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+def test_an_exception_without_a_text_is_still_a_failure():
+    assert judge_raise(_Unprintable()).error == "_Unprintable"

@@ -1,0 +1,84 @@
+"""The routes file: what it takes, and how it says what is wrong."""
+
+import pytest
+
+from tickkeeper.worker.routes import RoutesError, read_routes
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text, name="routes.yaml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return _write
+
+
+def test_yaml_with_everything(write, tmp_path):
+    (tmp_path / "key").write_text("from-file\n")
+    path = write(
+        f"""
+routes:
+  - kinds: mail.*
+    url: https://mail.example/hooks?x=1
+    secretEnv: MAIL_KEY
+    timeoutMs: 500
+    headers: {{X-Team: growth}}
+  - kinds: [sms.send, sms.flash]
+    url: http://user:pw@[::1]:8080/sms
+    secretFile: {tmp_path / "key"}
+"""
+    )
+    [(mail, mail_key), (sms, sms_key)] = read_routes(path, environment={"MAIL_KEY": "k1"})
+    assert (mail.kinds, mail.timeout_ms, mail.headers, mail_key) == (("mail.*",), 500, {"X-Team": "growth"}, b"k1")
+    assert mail.where == "https://mail.example/hooks"
+    assert sms.where == "http://[::1]:8080/sms"
+    assert sms_key == b"from-file"
+    assert "pw" not in repr(sms)
+
+
+def test_json_too(write):
+    path = write('{"routes": [{"kinds": "a", "url": "http://h/"}]}', "routes.json")
+    assert read_routes(path)[0][0].kinds == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "file: "),
+        ("[]", "file: "),
+        ("routes: []", "routes: "),
+        ("routes:\n - url: http://h/", "routes.0.kinds: Field required"),
+        ("routes:\n - {kinds: a, url: ftp://h/}", "routes.0.url: must be http://host/… or https://host/…"),
+        ("routes:\n - {kinds: a, url: 'http://u:hunter2@:1/'}", "routes.0.url: must be http://host/…"),
+        ("routes:\n - {kinds: a, url: 'http://h:99999/'}", "routes.0.url: must be a URL"),
+        ("routes:\n - {kinds: a, url: 'http://h/a b'}", "routes.0.url: must have no spaces"),
+        ("routes:\n - {kinds: 'a*', url: http://h/}", "routes.0.kinds: kind 'a*': '*' is allowed only at the end"),
+        ("routes:\n - {kinds: [], url: http://h/}", "routes.0.kinds: "),
+        ("routes:\n - {kinds: a, url: http://h/, timeoutMs: 5}", "routes.0.timeoutMs: "),
+        ("routes:\n - {kinds: a, url: http://h/, timeout: 5}", "routes.0.timeout: Extra inputs are not permitted"),
+        ("routes:\n - {kinds: a, url: http://h/, headers: {'a b': c}}", "routes.0.headers.a b: "),
+        ('routes:\n - {kinds: a, url: http://h/, headers: {a: "x\\r\\ny"}}', "routes.0.headers.a: "),
+        ("routes:\n - {kinds: a, url: http://h/, secretEnv: A, secretFile: b}", "routes.0: secretEnv and secretFile"),
+        ("routes:\n - {kinds: a, url: http://h/, secretEnv: NOPE}", "routes.0.secretEnv: NOPE is not set or empty"),
+        ("routes:\n - {kinds: a, url: http://h/, secretFile: /nope}", "routes.0.secretFile: /nope cannot be read"),
+        ("routes: [", "is neither YAML nor JSON: line 1"),
+    ],
+)
+def test_a_fault_names_its_field(write, text, fault):
+    with pytest.raises(RoutesError) as caught:
+        read_routes(write(text), environment={})
+    assert caught.value.faults[0].startswith(fault)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_every_fault_is_told(write):
+    with pytest.raises(RoutesError) as caught:
+        read_routes(write("routes:\n - {url: http://h/}\n - {kinds: a}"))
+    assert [fault.split(":")[0] for fault in caught.value.faults] == ["routes.0.kinds", "routes.1.url"]
+
+
+def test_an_absent_file_is_named(tmp_path):
+    with pytest.raises(RoutesError, match="cannot be read: No such file"):
+        read_routes(tmp_path / "nope.yaml")

@@ -1,0 +1,135 @@
+"""The worker's configuration, and how its faults are told."""
+
+from datetime import timedelta
+
+import pytest
+import typer
+
+from tickkeeper.cli._config import load
+from tickkeeper.worker.settings import WorkerSettings
+
+REQUIRED = {
+    "TICKKEEPER_REDIS_URL": "redis://:hunter2@localhost:6379/0",
+    "TICKKEEPER_DATABASE_URL": "postgresql://app:hunter2@localhost/app",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("TICKKEEPER_"):
+            monkeypatch.delenv(name)
+
+    def set_all(**given):
+        for name, value in {**REQUIRED, **{f"TICKKEEPER_{k}": v for k, v in given.items()}}.items():
+            monkeypatch.setenv(name, value)
+
+    return set_all
+
+
+def test_defaults(environment):
+    environment()
+    settings = load(WorkerSettings)
+    assert settings.queue_names == ("ticks",)
+    assert settings.queue_options().for_bullmq() == {
+        "prefix": "bull",
+        "concurrency": 10,
+        "lockDuration": 30_000,
+        "lockRenewTime": 15_000,
+        "stalledInterval": 30_000,
+        "maxStalledCount": 1,
+        "runRetryDelay": 200,
+        "name": settings.queue_options().worker_name,
+        "removeOnComplete": {"count": 100, "age": 86_400},
+        "removeOnFail": {"count": 1_000, "age": 604_800},
+    }
+    assert settings.limits().budget == timedelta(seconds=30)
+    assert settings.limits().lease is None
+
+
+def test_options_win_over_the_environment_and_lists_take_commas(environment):
+    environment(QUEUES="a, b,,a", CONCURRENCY="3", HANDLERS="x.y,z", LOG_LEVEL="DEBUG", DEFAULT_TENANT="", ROUTES="")
+    settings = load(WorkerSettings, concurrency=5, queue=["c"], handlers=None)
+    assert settings.queue_names == ("c", "a", "b")
+    assert settings.concurrency == 5
+    assert settings.handlers == ("x.y", "z")
+    assert settings.log_level == "debug"
+    assert settings.default_tenant is None
+    assert settings.routes is None
+
+
+def test_renewal_follows_the_lock(environment):
+    environment(LOCK_DURATION_MS="1000")
+    assert load(WorkerSettings).queue_options().for_bullmq()["lockRenewTime"] == 500
+
+
+def _faults(capsys, **options):
+    with pytest.raises(typer.Exit) as caught:
+        load(WorkerSettings, **options)
+    assert caught.value.exit_code == 2
+    told = capsys.readouterr().err
+    assert "hunter2" not in told
+    return told.splitlines()
+
+
+def test_nothing_set_names_every_variable_that_is_needed(environment, capsys):
+    assert _faults(capsys) == [
+        "tickkeeper: TICKKEEPER_REDIS_URL is not set",
+        "tickkeeper: TICKKEEPER_DATABASE_URL is not set",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("CONCURRENCY", "abc", "TICKKEEPER_CONCURRENCY=abc: Input should be a valid integer"),
+        ("CONCURRENCY", "0", "TICKKEEPER_CONCURRENCY=0: Input should be greater than or equal to 1"),
+        ("CONCURRENCY", "1.5", "TICKKEEPER_CONCURRENCY=1.5: Input should be a valid integer"),
+        ("GRACE_SECONDS", "-1", "TICKKEEPER_GRACE_SECONDS=-1: Input should be greater than or equal to 1"),
+        ("GRACE_SECONDS", "nan", "TICKKEEPER_GRACE_SECONDS=nan: "),
+        ("HTTP_PORT", "99999", "TICKKEEPER_HTTP_PORT=99999: "),
+        ("LOG_LEVEL", "loud", "TICKKEEPER_LOG_LEVEL=loud: "),
+        ("QUEUE", "a:b", "TICKKEEPER_QUEUE"),
+        ("REDIS_URL", "http://:hunter2@h/", "TICKKEEPER_REDIS_URL: url must begin with one of redis://"),
+        ("REDIS_URL", "redis://:hunter2@h:99999/", "TICKKEEPER_REDIS_URL: url must have a port"),
+        ("REDIS_URL", "hunter2", "TICKKEEPER_REDIS_URL: url must begin with"),
+        (
+            "DATABASE_URL",
+            "host=h password=hunter2 nonsense",
+            "TICKKEEPER_DATABASE_URL: the database's connection string ",
+        ),
+        ("ROUTES", "/no/such/file", "TICKKEEPER_ROUTES=/no/such/file: cannot be read: No such file"),
+        ("REDIS_CA_FILE", "/no/such/file", "TICKKEEPER_REDIS_CA_FILE=/no/such/file: cannot be read"),
+        ("DATABASE_SCHEMA", "", "TICKKEEPER_DATABASE_SCHEMA=: "),
+    ],
+)
+def test_a_fault_names_its_variable_and_shows_no_secret(environment, capsys, name, value, says):
+    environment(**{name: value})
+    [line] = _faults(capsys)
+    assert line.startswith(f"tickkeeper: {says}")
+
+
+def test_one_line_a_fault(environment, capsys):
+    environment(CONCURRENCY="x", HTTP_PORT="y")
+    assert len(_faults(capsys)) == 2
+
+
+def test_a_renewal_that_loses_locks_is_refused(environment, capsys):
+    environment(LOCK_DURATION_MS="1000", LOCK_RENEW_MS="900")
+    [line] = _faults(capsys)
+    assert "TICKKEEPER_LOCK_RENEW_MS=900: must be at most half of TICKKEEPER_LOCK_DURATION_MS=1000" in line
+
+
+def test_a_lock_longer_than_the_stalled_interval_is_refused(environment, capsys):
+    environment(STALLED_INTERVAL_MS="5000", LOCK_RENEW_MS="20000")
+    renew, stalled = _faults(capsys)
+    assert "TICKKEEPER_LOCK_RENEW_MS=20000" in renew
+    assert "TICKKEEPER_STALLED_INTERVAL_MS=5000: must be at least TICKKEEPER_LOCK_DURATION_MS=30000" in stalled
+
+
+def test_secrets_are_known_to_the_logs(environment):
+    environment(REDIS_PASSWORD="other")
+    assert set(load(WorkerSettings).secrets) == {*REQUIRED.values(), "other"}
+    assert "hunter2" not in repr(load(WorkerSettings))

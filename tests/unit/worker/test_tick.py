@@ -1,0 +1,423 @@
+"""Draining one tenant, on a fake outbox."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from tests.unit.worker.fakes import FakeOutbox, eventually, row
+from tickkeeper.api.tick import TickOptions
+from tickkeeper.outbox.store import SchemaError, StoreUnavailable
+from tickkeeper.telemetry.metrics import WorkerMetrics
+from tickkeeper.worker.handlers import Kinds, Registry, as_handler
+from tickkeeper.worker.invoke import Invoker
+from tickkeeper.worker.limits import Limits, budget_of, ended, limits_of
+from tickkeeper.worker.outcome import Dead, Retry, Snooze
+from tickkeeper.worker.stop import Stop
+from tickkeeper.worker.tick import drain
+
+
+def _registry(**handlers):
+    return Registry(as_handler(call, Kinds.of(kind.replace("_", "."))) for kind, call in handlers.items())
+
+
+async def _done(row):
+    pass
+
+
+async def _drain(store, registry, **options):
+    invoker = Invoker(default_timeout=30, cleanup_seconds=0.05)
+    async with asyncio.timeout(20):
+        return await drain(store, "acme", registry, invoker=invoker, **options)
+
+
+async def test_an_empty_outbox_costs_one_claim():
+    store = FakeOutbox()
+    result = await _drain(store, _registry(mail_send=_done))
+    assert (result.claimed, result.ended, result.oldest_age_seconds) == (0, "empty", None)
+    assert store.calls == ["claim", "oldest"]
+
+
+async def test_batches_until_empty_and_only_this_tenant():
+    store = FakeOutbox(*(row(n) for n in range(25)), row(99, tenant_id="other"))
+    result = await _drain(store, _registry(mail_send=_done), limits=Limits(batch_size=10))
+    assert (result.claimed, result.done, result.ended) == (25, 25, "empty")
+    assert store.calls.count("claim") == 4
+    assert list(store.rows) == [99]
+
+
+async def test_each_outcome_is_written_and_counted():
+    def of(kind):
+        return {
+            "a": lambda row: None,
+            "b": lambda row: Retry(7, "later"),
+            "c": lambda row: Dead("never"),
+            "d": lambda row: Snooze(datetime(2030, 1, 1, tzinfo=UTC)),
+            "e": lambda row: 1 / 0,
+        }[kind]
+
+    store = FakeOutbox(
+        *(row(n, kind=kind) for n, kind in enumerate("abcde")), row(9, kind="e", attempts=20, max_attempts=20)
+    )
+    metrics = WorkerMetrics(CollectorRegistry())
+    result = await _drain(store, Registry(as_handler(of(k), Kinds.of(k)) for k in "abcde"), metrics=metrics)
+    assert (result.claimed, result.done, result.retried, result.dead, result.snoozed) == (6, 1, 2, 2, 1)
+    assert store.scheduled[1].after == timedelta(seconds=7)
+    assert store.scheduled[3].until == datetime(2030, 1, 1, tzinfo=UTC)
+    assert store.rows[3].attempts == 0
+    assert store.errors[4] == "ZeroDivisionError: division by zero"
+    assert store.dead == {2: "never", 9: "ZeroDivisionError: division by zero"}
+    value = metrics.registry.get_sample_value
+    assert value("tickkeeper_rows_total", {"kind": "a", "outcome": "done"}) == 1
+    assert value("tickkeeper_rows_total", {"kind": "e", "outcome": "retried"}) == 1
+    assert value("tickkeeper_rows_total", {"kind": "e", "outcome": "dead"}) == 1
+    assert value("tickkeeper_handler_duration_seconds_count", {"kind": "e"}) == 2
+
+
+async def test_rows_without_a_handler_are_not_claimed_and_reported():
+    store = FakeOutbox(row(1), row(2, kind="unknown"), row(3, kind="unknown"))
+    result = await _drain(store, _registry(mail_send=_done))
+    assert (result.claimed, result.unsupported, result.ended) == (1, 2, "empty")
+    assert result.oldest_age_seconds == 1.5
+    assert store.rows[2].attempts == 0
+
+
+async def test_no_handlers_at_all_claims_nothing():
+    store = FakeOutbox(row(1))
+    result = await _drain(store, Registry())
+    assert (result.claimed, result.unsupported) == (0, 1)
+    assert "claim" not in store.calls
+
+
+async def test_patterns_claim_the_exact_kinds_that_are_there():
+    store = FakeOutbox(row(1, kind="mail.a"), row(2, kind="mail.b"), row(3, kind="sms.a"))
+    registry = Registry([as_handler(_done, Kinds.of("mail.*"))])
+    metrics = WorkerMetrics(CollectorRegistry())
+    result = await _drain(store, registry, metrics=metrics)
+    assert (result.done, result.unsupported) == (2, 1)
+    assert store.calls.count("kinds") == 1
+    assert metrics.registry.get_sample_value("tickkeeper_rows_total", {"kind": "mail.*", "outcome": "done"}) == 2
+
+
+async def test_the_ticks_own_kinds_narrow_what_is_claimed():
+    store = FakeOutbox(row(1, kind="mail.a"), row(2, kind="mail.b"))
+    registry = Registry([as_handler(_done, Kinds.of("mail.*"))])
+    result = await _drain(store, registry, limits=Limits(wanted=Kinds.of("mail.b", "sms.*")))
+    assert store.acked == [2]
+    assert result.unsupported == 1
+
+
+async def test_handlers_run_at_once_up_to_the_bound():
+    store = FakeOutbox(*(row(n) for n in range(20)))
+    running, most = 0, 0
+
+    async def handler(row):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+
+    await _drain(store, _registry(mail_send=handler), limits=Limits(concurrency=4))
+    assert most == 4
+
+
+async def test_outcomes_are_written_while_slow_rows_still_run():
+    release = asyncio.Event()
+    store = FakeOutbox(row(1), row(2, kind="slow"))
+
+    async def slow(row):
+        await release.wait()
+
+    task = asyncio.create_task(_drain(store, _registry(mail_send=_done, slow=slow)))
+    await eventually(lambda: store.acked == [1])
+    release.set()
+    assert (await task).done == 2
+
+
+async def test_a_batch_of_quick_rows_is_one_write():
+    store = FakeOutbox(*(row(n) for n in range(100)))
+    await _drain(store, _registry(mail_send=_done))
+    assert store.calls.count("ack") == 1
+
+
+async def test_the_budget_ends_claiming_not_handling():
+    store = FakeOutbox(*(row(n) for n in range(30)))
+
+    async def handler(row):
+        await asyncio.sleep(0.02)
+
+    result = await _drain(
+        store, _registry(mail_send=handler), limits=Limits(batch_size=5, budget=timedelta(milliseconds=10))
+    )
+    assert (result.ended, result.claimed, result.done) == ("budget", 5, 5)
+
+
+async def test_a_soft_stop_finishes_what_runs_and_hands_back_the_rest():
+    store, stop = FakeOutbox(*(row(n) for n in range(10))), Stop()
+
+    async def handler(row):
+        stop.soft("shutdown")
+        await asyncio.sleep(0.01)
+
+    result = await _drain(store, _registry(mail_send=handler), stop=stop, limits=Limits(concurrency=2))
+    assert (result.ended, result.claimed, result.done, result.released) == ("shutdown", 10, 2, 8)
+    assert {each.attempts for each in store.rows.values()} == {0}
+    assert not store.leases
+
+
+async def test_d3_a_hard_stop_cuts_handlers_and_hands_every_row_back():
+    store, stop = FakeOutbox(*(row(n) for n in range(10))), Stop()
+    cleaned = []
+
+    async def handler(row):
+        stop.hard("shutdown")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(row.id)
+
+    result = await _drain(store, _registry(mail_send=handler), stop=stop, limits=Limits(concurrency=3))
+    assert (result.ended, result.done, result.released) == ("shutdown", 0, 10)
+    assert sorted(store.released) == list(range(10))
+    assert sorted(cleaned) == [0, 1, 2]  # the others had not begun
+
+
+async def test_a_hard_stop_is_bounded_when_the_outbox_hangs():
+    store, stop = FakeOutbox(row(1)), Stop()
+
+    async def hang():
+        await asyncio.Event().wait()
+
+    store.before = lambda name: hang() if name == "release" else None
+
+    async def handler(row):
+        stop.hard("shutdown")
+        await asyncio.Event().wait()
+
+    with pytest.raises(StoreUnavailable, match="could not be written"):
+        await _drain(store, _registry(mail_send=handler), stop=stop)
+
+
+async def test_the_lease_is_renewed_by_one_write_a_batch():
+    store = FakeOutbox(*(row(n) for n in range(5)))
+
+    async def handler(row):
+        await eventually(lambda: len(store.renewals) >= 2)
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(lease=timedelta(milliseconds=150)))
+    assert result.done == 5
+    assert store.renewals[0] == (0, 1, 2, 3, 4)
+
+
+async def test_handlers_are_cancelled_when_the_lease_cannot_be_renewed_in_time():
+    store = FakeOutbox(row(1), row(2))
+    cancelled = []
+
+    def unavailable(name):
+        if name == "renew":
+            raise StoreUnavailable("away")
+
+    store.before = unavailable
+
+    async def handler(row):
+        store.rows.pop(3, None)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(row.id)
+            store.rows.clear()  # nothing is left for the next claim
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(lease=timedelta(milliseconds=60)))
+    assert sorted(cancelled) == [1, 2]
+    assert (result.fenced, result.done, result.released) == (2, 0, 0)
+
+
+async def test_handlers_are_cancelled_when_the_rows_are_no_longer_ours():
+    store = FakeOutbox(row(1))
+
+    async def handler(row):
+        store.rows.clear()
+        store.expire()
+        await asyncio.Event().wait()
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(lease=timedelta(milliseconds=30)))
+    assert (result.fenced, result.released) == (1, 0)
+
+
+async def test_a_late_outcome_is_fenced_and_no_success():
+    store = FakeOutbox(row(1))
+
+    async def handler(row):
+        store.rows.clear()
+        store.expire()
+
+    metrics = WorkerMetrics(CollectorRegistry())
+    result = await _drain(store, _registry(mail_send=handler), metrics=metrics)
+    assert (result.claimed, result.done, result.fenced) == (1, 0, 1)
+    assert metrics.registry.get_sample_value("tickkeeper_rows_fenced_total") == 1
+    assert metrics.registry.get_sample_value("tickkeeper_rows_total", {"kind": "mail.send", "outcome": "done"}) is None
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), TimeoutError()])
+async def test_c16_an_ack_that_fails_is_sent_again_while_the_lease_holds(error):
+    store = FakeOutbox(row(1))
+    faults = [error, error]
+
+    def cut(name):
+        if name == "ack" and faults:
+            raise faults.pop()
+
+    store.before = cut
+    result = await _drain(store, _registry(mail_send=_done))
+    assert result.done == 1
+    assert store.calls.count("ack") == 3
+
+
+async def test_c16_an_ack_that_never_succeeds_fails_the_tick_not_the_worker():
+    store = FakeOutbox(row(1))
+
+    def cut(name):
+        if name == "ack":
+            raise StoreUnavailable("away")
+
+    store.before = cut
+    with pytest.raises(StoreUnavailable, match="away"):
+        await _drain(store, _registry(mail_send=_done), limits=Limits(lease=timedelta(milliseconds=300)))
+    assert store.leases  # comes back by itself when the lease ends
+
+
+async def test_rows_that_come_alone_do_not_share_the_process():
+    invoker = Invoker(default_timeout=30, cleanup_seconds=0.05)
+    running, most, go = 0, 0, asyncio.Event()
+
+    async def handler(row):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+
+    first, second = FakeOutbox(row(1), alone=True), FakeOutbox(row(2), alone=True)
+    registry = _registry(mail_send=handler)
+    ticks = [asyncio.create_task(drain(store, "acme", registry, invoker=invoker)) for store in (first, second)]
+    await eventually(lambda: second.released)
+    assert second.rows[2].attempts == 0
+    go.set()
+    results = await asyncio.gather(*ticks)
+    assert [result.done for result in results] == [1, 1]
+    assert most == 1
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), SchemaError("run: tickkeeper outbox migrate")])
+async def test_a_claim_that_fails_fails_the_tick(error):
+    store = FakeOutbox(row(1))
+
+    def away(name):
+        raise error
+
+    store.before = away
+    with pytest.raises(type(error)):
+        await _drain(store, _registry(mail_send=_done))
+
+
+async def test_an_age_that_cannot_be_read_costs_no_tick():
+    store = FakeOutbox(row(1))
+
+    def away(name):
+        if name == "oldest":
+            raise StoreUnavailable("away")
+
+    store.before = away
+    assert (await _drain(store, _registry(mail_send=_done))).done == 1
+
+
+async def test_cancelling_a_drain_leaves_no_task_behind():
+    store, started = FakeOutbox(row(1)), asyncio.Event()
+
+    async def handler(row):
+        started.set()
+        await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(_drain(store, _registry(mail_send=handler)))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == before
+
+
+def test_the_result_is_camel_case_json():
+    from tickkeeper.worker.tick import TickResult
+
+    result = TickResult(tenant_id="acme", claimed=1).model_dump(mode="json", by_alias=True)
+    assert {"tenantId", "claimed", "done", "retried", "dead", "snoozed", "fenced", "released", "unsupported"} <= set(
+        result
+    )
+    assert {"oldestAgeSeconds", "durationMs", "ended", "skipped"} <= set(result)
+
+
+@given(
+    st.lists(st.sampled_from(["done", "raise", "retry", "dead", "cancel", "nonsense", "snooze"]), max_size=30),
+    st.integers(1, 10),
+    st.integers(1, 5),
+)
+def test_every_claimed_row_has_one_fate(fates, batch_size, concurrency):
+    async def handler(row):
+        await asyncio.sleep(0)
+        match row.payload["fate"]:
+            case "raise":
+                raise ValueError
+            case "retry":
+                return Retry()
+            case "dead":
+                return Dead()
+            case "cancel":
+                raise asyncio.CancelledError
+            case "nonsense":
+                return 5
+            case "snooze":
+                raise Snooze(datetime.now(UTC))
+
+    store = FakeOutbox(*(row(n, payload={"fate": fate}) for n, fate in enumerate(fates)))
+    result = asyncio.run(
+        _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=batch_size, concurrency=concurrency))
+    )
+    want = Counter(fates)
+    assert result.claimed == len(fates)
+    assert result.done == want["done"]
+    assert result.dead == want["dead"]
+    assert result.snoozed == want["snooze"]
+    assert result.retried == want["raise"] + want["retry"] + want["cancel"] + want["nonsense"]
+    assert not store.leases
+
+
+@pytest.mark.parametrize(
+    ("budget_ms", "every_ms", "seconds"),
+    [(50, 5000, 0.05), (None, 100, 1), (None, 5000, 5), (None, 86_400_000, 60), (None, None, 7)],
+)
+def test_the_budget_follows_from_the_interval(budget_ms, every_ms, seconds):
+    assert budget_of(budget_ms, every_ms, timedelta(seconds=7)) == timedelta(seconds=seconds)
+
+
+def test_the_ticks_options_win():
+    tick = TickOptions(kinds=("a", "b.*"), lease_ms=2000, batch_size=3, time_budget_ms=40)
+    limits = limits_of(tick, every_ms=100, defaults=Limits(concurrency=2))
+    assert limits == Limits(Kinds.of("a", "b.*"), timedelta(seconds=2), 3, timedelta(milliseconds=40), 2)
+
+
+def test_kinds_that_are_no_pattern_are_refused():
+    with pytest.raises(ValueError, match=r"tick\.kinds: kind 'a\*b'"):
+        limits_of(TickOptions(kinds=("a*b",)), every_ms=None, defaults=Limits())
+
+
+def test_a_stop_is_reported_before_anything_else():
+    assert ended(stop_reason="shutdown", elapsed=99, budget=timedelta(1), empty=True) == "shutdown"
+    assert ended(stop_reason=None, elapsed=99, budget=timedelta(seconds=1), empty=True) == "empty"
+    assert ended(stop_reason=None, elapsed=1, budget=timedelta(seconds=1), empty=False) == "budget"
+    assert ended(stop_reason=None, elapsed=0, budget=timedelta(seconds=1), empty=False) is None
