@@ -112,7 +112,8 @@ def _end(processes: dict[int, int]) -> None:
     """Stop in reverse order of starting; frozen processes are woken to hear it."""
     for pid, number in reversed(processes.items()):
         _send(pid, number)
-        _send(pid, signal.SIGCONT)
+        for each in (pid, *descendants(pid)):
+            _send(each, signal.SIGCONT)
     deadline = time.monotonic() + _GRACE_S
     left = set(processes)
     while left and time.monotonic() < deadline:
@@ -130,6 +131,33 @@ def _send(pid: int, number: int) -> None:
     if number in (signal.SIGKILL, signal.SIGCONT):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
+
+
+def descendants(pid: int) -> list[int]:
+    """The ids of all processes below ``pid``, parents first."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    if not Path("/proc/self/stat").exists():
+        table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], check=True, capture_output=True, text=True)
+        for line in table.stdout.splitlines():
+            child, parent = line.split()
+            yield int(child), int(parent)
+        return
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # The second field is the name in brackets and may hold anything, so count from the last bracket.
+                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def alive(pid: int) -> bool:

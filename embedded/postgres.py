@@ -21,8 +21,9 @@ import psycopg
 from psycopg import sql
 
 from embedded.errors import MissingPart, PartFailed
+from embedded.guard import descendants
 from embedded.ports import free_port
-from embedded.process import Process, RunAs, descendants, make_folder, remove_folder
+from embedded.process import Process, RunAs, make_folder, remove_folder
 
 _PROGRAMS = ("initdb", "postgres")
 #: PostgreSQL refuses to run as root; these exist nearly everywhere and own no files.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedded.errors import PartFailed
-from embedded.guard import Guard
+from embedded.guard import Guard, descendants
 
 _LOG_TAIL = 2_000
 
@@ -130,7 +130,9 @@ class Process:
             return
         if self.running:
             self.signal(sig or self.stop_signal)
-            self.thaw()
+            for pid in (self.pid, *descendants(self.pid)):  # a frozen child would not hear that it is to end
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
             try:
                 self._popen.wait(seconds)
             except subprocess.TimeoutExpired:
@@ -204,33 +206,6 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if _state().folders.pop(folder, "absent") is None:
         _state().guard.keep(folder)
-
-
-def descendants(pid: int) -> list[int]:
-    """The ids of all processes below ``pid``, parents first."""
-    children: dict[int, list[int]] = {}
-    for child, parent in _parents():
-        children.setdefault(parent, []).append(child)
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
-    return found
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    if not Path("/proc/self/stat").exists():
-        table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], check=True, capture_output=True, text=True)
-        for line in table.stdout.splitlines():
-            child, parent = line.split()
-            yield int(child), int(parent)
-        return
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                # The second field is the name in brackets and may hold anything, so count from the last bracket.
-                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 class _State:

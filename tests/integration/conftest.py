@@ -14,6 +14,7 @@ from embedded.redis import Redis
 
 if TYPE_CHECKING:
     import redis as redis_py
+
     from embedded.kubernetes import KubeApi
 
 

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import ParseResult, unquote, urlparse
 
 import redis.asyncio as aioredis
@@ -119,6 +119,7 @@ def connect(
     name: str | None = None,
     bounds: Bounds | None = None,
     max_connections: int = 50,
+    protocol: Literal[2, 3] = 2,
 ) -> aioredis.Redis:
     """A client for one Redis; nothing is sent before its first command.
 
@@ -138,7 +139,7 @@ def connect(
         password=password or None,
         client_name=name,
         decode_responses=True,  # bullmq reads text
-        protocol=2,  # one reply shape for scripts, whatever the library's default becomes
+        protocol=protocol,  # 2: one reply shape for scripts, whatever the library's default becomes
         socket_connect_timeout=bounds.connect,
         socket_timeout=bounds.reply if use is Use.COMMANDS else None,
         socket_keepalive=True,

@@ -28,6 +28,8 @@ class Charge:
     digest: str | None = None
     watch: TickWatch = field(default_factory=TickWatch)
     history: History = field(default_factory=History)
+    #: the last look found it registered as it must be
+    in_place: bool = False
     #: it has been found in place at least once since the operator took charge
     seen_in_place: bool = False
 

@@ -5,6 +5,7 @@ Handlers of ``on.event`` are never retried and need no annotation on the resourc
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,13 +49,15 @@ def settings() -> kopf.OperatorSettings:
     return own
 
 
-async def watch(keeper: Keeper, *, kubeconfig: str | None, namespaces: tuple[str, ...], stop: asyncio.Event) -> None:
-    """Watch until ``stop`` is set."""
+async def watch(keeper: Keeper, *, kubeconfig: str | None, namespaces: tuple[str, ...], ready: asyncio.Event) -> None:
+    """Watch until cancelled; set ``ready`` once kopf has started (and taken the signals to itself)."""
+    # One line for each event of the watch says nothing: what follows from it is logged by the keeper.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     await kopf.operator(
         registry=registry_for(keeper, kubeconfig),
         settings=settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,
         standalone=True,
-        stop_flag=stop,
+        ready_flag=ready,
     )

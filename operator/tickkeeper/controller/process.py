@@ -32,14 +32,12 @@ _CLUSTER_ID_TRIES = 5.0
 async def run(settings: OperatorSettings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises what ended it otherwise."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _stop_on_signals(stop)
     # kopf looks at the variable too, where it lists what it can log in with.
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = settings.kubeconfig
     async with kube.connect(settings.kubeconfig) as api:
-        main = asyncio.create_task(_serve(settings, api), name="operator")
+        main = asyncio.create_task(_serve(settings, api, stop), name="operator")
         stopping = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait({main, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not main.done():
@@ -47,6 +45,12 @@ async def run(settings: OperatorSettings) -> None:
         stopping.cancel()
         if not main.cancelled():
             main.result()  # a fault, if there was one
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
 
 
 async def _end(main: asyncio.Task[None], grace: float) -> None:
@@ -57,7 +61,7 @@ async def _end(main: asyncio.Task[None], grace: float) -> None:
             await asyncio.shield(asyncio.gather(main, return_exceptions=True))
 
 
-async def _serve(settings: OperatorSettings, api: kube.Kube) -> None:
+async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event) -> None:
     metrics = OperatorMetrics()
     writer = Writer(api, identity=settings.identity, per_second=settings.status_writes_per_second)
     keeper: Keeper
@@ -100,20 +104,30 @@ async def _serve(settings: OperatorSettings, api: kube.Kube) -> None:
         namespaces=settings.namespaces or "all",
         http=f"{server.address[0]}:{server.address[1]}",
     )
-    watching = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(keeper.run(), name="keeper")
             group.create_task(writer.run(), name="writer")
-            group.create_task(_watch(keeper, settings, watching), name="watch")
+            group.create_task(_watch(keeper, settings, stop), name="watch")
     finally:
-        watching.set()
         await server.stop()
 
 
 async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event) -> None:
-    await handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, stop=stop)
-    raise RuntimeError("the watch ended by itself")
+    ready = asyncio.Event()
+    watching = asyncio.create_task(
+        handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, ready=ready),
+        name="kopf",
+    )
+    try:
+        await ready.wait()
+        # kopf has put its own handlers in place of ours, and would end only itself.
+        _stop_on_signals(stop)
+        await watching
+    finally:
+        watching.cancel()
+    if not stop.is_set():
+        raise RuntimeError("the watch ended by itself")
 
 
 async def _cluster_id(api: kube.Kube) -> str:

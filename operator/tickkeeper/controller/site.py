@@ -6,6 +6,7 @@ All writes to one Redis happen in its one loop, so that a deletion never races a
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -13,10 +14,11 @@ import structlog
 from tickkeeper.bullmq.apply import Applier
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, connect
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error
+from tickkeeper.bullmq.feed import Feed
+from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.bullmq.observe import Observer
-from tickkeeper.controller.charge import Charge, Found, Outcome, Unreachable
+from tickkeeper.controller.charge import Charge, Found, Intent, Outcome, Unreachable
 from tickkeeper.controller.inspection import Inspection
-from tickkeeper.controller.pulse import Pulse
 
 _log = structlog.get_logger(__name__)
 
@@ -45,12 +47,15 @@ class Site:
         self._report = report
         self._sweep_seconds = sweep_seconds
         self._client = connect(settings, name="tickkeeper-operator", bounds=bounds)
-        self._pulse = Pulse(settings, bounds=bounds)
         self._inspection = Inspection(
             self._client, Observer(self._client), Applier(self._client, max_len_events=max_len_events)
         )
         self._charges: set[Charge] = set()
+        self._in_place: Counter[QueueKey] = Counter()
         self._urgent: set[Charge] = set()
+        self.feed = Feed(
+            settings, on_loss=self._on_loss, expected=self._in_place.__getitem__, on_break=self._on_break, bounds=bounds
+        )
         self._wake = asyncio.Event()
         self._next_sweep = 0.0
         self.up: bool | None = None
@@ -65,10 +70,12 @@ class Site:
     def take(self, charge: Charge) -> None:
         """Look after a scheduler, beginning now."""
         self._charges.add(charge)
+        self.feed.watch({charge.queue for charge in self._charges})
         self.look_soon(charge)
 
     def drop(self, charge: Charge) -> None:
         """Look after it no longer; it stays as it is."""
+        self._mark(charge, in_place=False)
         self._charges.discard(charge)
         self._urgent.discard(charge)
 
@@ -80,14 +87,14 @@ class Site:
 
     async def run(self) -> None:
         """Look after the charges until cancelled."""
-        pulse = asyncio.create_task(self._pulse.run(self._on_break), name=f"pulse {self.name}")
+        feed = asyncio.create_task(self.feed.run(), name=f"feed {self.name}")
         try:
             while True:
                 await self._wait()
                 await self._turn()
         finally:
-            pulse.cancel()
-            await asyncio.gather(pulse, return_exceptions=True)
+            feed.cancel()
+            await asyncio.gather(feed, return_exceptions=True)
             await self._close()
 
     async def _close(self) -> None:
@@ -96,9 +103,18 @@ class Site:
         except REDIS_ERRORS as error:
             _log.debug("close_failed", redis=self.name, error=explain(error))
 
+    def _mark(self, charge: Charge, *, in_place: bool) -> None:
+        self._in_place[charge.queue] += in_place - charge.in_place
+        charge.in_place = in_place
+
     def _on_break(self) -> None:
-        """The pulse's connection broke or came back: whatever was there may be gone."""
+        """The feed's connection broke or came back: whatever was there may be gone."""
         self._next_sweep = 0.0
+        self._wake.set()
+
+    def _on_loss(self, queue: QueueKey) -> None:
+        """A queue lost a scheduler: find out which."""
+        self._urgent.update(charge for charge in self._charges if charge.queue == queue)
         self._wake.set()
 
     async def _wait(self) -> None:
@@ -135,6 +151,7 @@ class Site:
         found: list[tuple[Charge, Found]] = []
         async for charge, outcome in self._inspection.inspect(charges):
             if charge in self._charges:
+                self._mark(charge, in_place=outcome.in_place and charge.intent is Intent.KEEP)
                 found.append((charge, outcome))
         if self.up is not True:
             _log.info("redis_up", redis=self.name)

@@ -30,13 +30,13 @@ def lease_seconds(lease: timedelta) -> float:
     return lease.total_seconds()
 
 
-def unique_kinds(kinds: Sequence[str] | None) -> list[str] | None:
-    """Each kind once; None stays None."""
+def unique_kinds(kinds: Sequence[str]) -> list[str]:
+    """Each kind once."""
     if isinstance(kinds, str):
         raise ValueError(  # noqa: TRY004 - one error for every bad argument
             f"kinds is {kinds!r}: must be a sequence of strings, or None"
         )
-    return None if kinds is None else list(dict.fromkeys(kinds))
+    return list(dict.fromkeys(kinds))
 
 
 def sorted_ids(ids: Sequence[int | UUID]) -> list[int]:

@@ -49,6 +49,8 @@ DEFAULT_LEASE = timedelta(seconds=30)
 MAX_BATCH_BYTES = 32 * 1024 * 1024
 #: Rows that one claim buries before it returns without rows.
 _MAX_BURIED = 100
+#: Rows to look at (limit times kinds) from which on PostgreSQL's estimate of a claim nears jit_above_cost.
+_JIT_THRESHOLD = 10_000
 #: How often a claim looks again where a peer held what it was looking for.
 _MAX_LOOKS = 4
 
@@ -126,11 +128,13 @@ class PostgresOutbox:
 
     async def claim(self, tenant_id: str, *, kinds: Sequence[str] | None, limit: int, lease: timedelta) -> Claim:
         """See ``OutboxStore``. A batch is also bounded by the bytes of its payloads."""
-        wanted, limit, seconds = unique_kinds(kinds), checked_limit(limit), lease_seconds(lease)
+        limit, seconds = checked_limit(limit), lease_seconds(lease)
+        # Resolved beforehand: within the claim the planner takes them for a hundred.
+        wanted = list(await self.kinds(tenant_id)) if kinds is None else unique_kinds(kinds)
         chosen = {"tenant_id": tenant_id, "kinds": wanted, "lease": seconds, "max_bytes": self._max_bytes}
         claim = Claim(uuid4())
         looks, buried = 0, 0
-        while wanted != [] and buried < _MAX_BURIED:
+        while wanted and buried < _MAX_BURIED:
             size = min(limit, self._ceiling)
             try:
                 claim = await self._claim(chosen, size)
@@ -226,7 +230,12 @@ class PostgresOutbox:
         async def hand_back(records: list[TupleRow]) -> None:
             await self.release(lease_id, [record[2] for record in records if record[2] is not None])
 
-        records = await self._query("claim", {**chosen, "limit": limit, "lease_id": lease_id}, abandoned=hand_back)
+        records = await self._query(
+            "claim",
+            {**chosen, "limit": limit, "lease_id": lease_id},
+            after="no_jit" if limit * len(chosen["kinds"]) > _JIT_THRESHOLD else None,
+            abandoned=hand_back,
+        )
         buried, alone = records[0][:2]
         rows, unreadable = _rows(chosen["tenant_id"], [record[2:] for record in records if record[2] is not None])
         if unreadable:
@@ -234,8 +243,8 @@ class PostgresOutbox:
             buried += (await self.fail(lease_id, unreadable)).dead
         return Claim(lease_id, tuple(rows), buried, alone=bool(alone and rows))
 
-    async def _due_left(self, tenant_id: str, kinds: list[str] | None) -> bool:
-        if kinds is not None and len(kinds) == 1:
+    async def _due_left(self, tenant_id: str, kinds: list[str]) -> bool:
+        if len(kinds) == 1:
             return False  # a claim of one kind locks what it takes and no more
         ((left,),) = await self._query("due_left", {"tenant_id": tenant_id, "kinds": kinds})
         return bool(left)
@@ -261,22 +270,29 @@ class PostgresOutbox:
         name: str,
         values: Mapping[str, Any],
         *,
+        after: str | None = None,
         abandoned: Callable[[list[TupleRow]], Awaitable[object]] | None = None,
     ) -> list[TupleRow]:
+        """Run a named query; ``after`` another one without parameters, in one transaction."""
         if not self._fits:
             await self.check_schema()
         try:
-            return await self._calls.run(self._work(name, values), abandoned=abandoned)
+            return await self._calls.run(self._work(name, values, after), abandoned=abandoned)
         except SchemaError:
             self._fits = False
             raise
 
     def _work(
-        self, name: str, values: Mapping[str, Any] | None
+        self, name: str, values: Mapping[str, Any] | None, after: str | None = None
     ) -> Callable[[StoreConnection], Awaitable[list[TupleRow]]]:
         async def work(connection: StoreConnection) -> list[TupleRow]:
-            cursor = await connection.execute(self._queries[name], values)
-            return await cursor.fetchall()
+            if after is None:
+                cursor = await connection.execute(self._queries[name], values)
+                return await cursor.fetchall()
+            async with connection.transaction():
+                await connection.execute(self._queries[after])
+                cursor = await connection.execute(self._queries[name], values)
+                return await cursor.fetchall()
 
         return work
 

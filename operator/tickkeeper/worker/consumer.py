@@ -13,6 +13,7 @@ from bullmq.job_scheduler import JobScheduler
 from bullmq.redis_connection import RedisConnection
 from redis.asyncio import Redis
 
+from tickkeeper.bullmq.errors import REDIS_ERRORS
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.worker.cron import repeat_strategy
 from tickkeeper.worker.punctual import bell
@@ -24,6 +25,7 @@ Process = Callable[[Job, str], Awaitable[Any]]
 # A blocking wait that outlasts its own time-out by this much has a dead connection under it: without a socket
 # time-out nothing else would ever notice (a frozen server, a network that drops packets).
 _DEAF_AFTER = 3.0
+_FETCHES = 2
 
 
 class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
@@ -44,6 +46,8 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
         # bullmq makes both of its connections from one option; the one that blocks must have no socket time-out.
         self.bclient = blocking
         self.blockingRedisConnection = self.backend.blocking_connection = RedisConnection(blocking)
+        # bullmq starts as many fetches at once as it may run jobs, and each takes a connection that then stays open.
+        self._fetching = asyncio.Semaphore(_FETCHES)
         # Its default is croniter, which is wrong at daylight-saving changes.
         self._job_scheduler = JobScheduler(self, repeat_strategy=repeat_strategy)
         self.clientName = client_name(self.prefix, queue, self.workerName)
@@ -70,13 +74,18 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
 
     async def moveToActive(self, token: str) -> Job | None:  # noqa: N802 - bullmq's name
         """Take the next job, if there is one."""
-        return await self._watched(super().moveToActive(token))
+        async with self._fetching:
+            return await self._watched(super().moveToActive(token))
+
+    async def _scheduleNextIteration(self, job: Job) -> None:  # noqa: N802 - bullmq's name
+        # Repeated inside bullmq for as long as Redis is away, with the job taken and nothing told.
+        await self._watched(super()._scheduleNextIteration(job))
 
     async def _watched(self, exchange: Awaitable[Any]) -> Any:
         # bullmq retries connection errors without an event, NOAUTH and maxclients among them: liveness is ours to keep.
         try:
             result = await exchange
-        except Exception as error:
+        except REDIS_ERRORS as error:
             self._on_contact(error)
             raise
         self._on_contact(None)

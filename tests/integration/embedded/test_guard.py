@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from embedded.guard import alive
-from embedded.process import descendants, wait_for
+from embedded.guard import alive, descendants
+from embedded.process import wait_for
 from embedded.redis import Redis
 
 ROOT = Path(__file__).parents[3]
@@ -50,7 +50,8 @@ class Owner:
 
     def __init__(self, extra: str, then: str) -> None:
         argv = [sys.executable, "-c", OWNER.format(extra=extra, then=then)]
-        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(argv, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
         told = json.loads(line)
@@ -81,7 +82,9 @@ def test_servers_and_folders_are_gone_after_the_owner_got(number, start_owner):
 
 
 def test_servers_are_gone_after_an_exit_that_closed_nothing(start_owner):
-    owner = start_owner(then="sys.exit(3)")
+    owner = start_owner(then="sys.stdin.readline(); sys.exit(3)")
+    owner.process.stdin.write("go\n")
+    owner.process.stdin.flush()
     owner.wait_until_nothing_is_left()
     assert owner.process.returncode == 3
 

@@ -8,8 +8,8 @@ import pytest
 
 from embedded import MissingPart
 from embedded import postgres as part
+from embedded.guard import descendants
 from embedded.postgres import Postgres
-from embedded.process import descendants
 
 
 def _modes(folder: Path) -> dict[Path, int]:

@@ -5,25 +5,13 @@
 -- Suspect, or on its last attempt: it is taken alone, so that a row which kills its worker takes no neighbour along,
 -- and no row loses its last attempt to another's fault. Otherwise a batch of plain rows, up to limit and max_bytes.
 --
--- kinds null: every kind that the tenant has, found by a loose scan (one index descent per kind). Kinds by LATERAL, one
--- ordered index range each: `kind = ANY` read through every row of the other kinds first.
+-- Kinds by LATERAL, one ordered index range each: `kind = ANY` read through every row of the other kinds first.
 -- `id = ANY (ARRAY(...))` and not a join: the planner turned UPDATE ... FROM into a sequential scan of the table.
 -- statement_timestamp() in the search, since a volatile clock_timestamp() cannot bound an index range.
--- Index: outbox_due; the updates and deletes by primary key. Rows locked by a peer are passed over.
-WITH RECURSIVE found (kind) AS (
-    (SELECT o.kind FROM {schema}.outbox o
-      WHERE %(kinds)s::text[] IS NULL AND o.tenant_id = %(tenant_id)s
-      ORDER BY o.kind LIMIT 1)
-    UNION ALL
-    SELECT (SELECT o.kind FROM {schema}.outbox o
-             WHERE o.tenant_id = %(tenant_id)s AND o.kind > f.kind
-             ORDER BY o.kind LIMIT 1)
-      FROM found f WHERE f.kind IS NOT NULL
-),
-kinds AS MATERIALIZED (
+-- Rows locked by a peer are passed over.
+-- Index: outbox_due; the updates and deletes by primary key.
+WITH kinds AS MATERIALIZED (
     SELECT unnest(%(kinds)s::text[]) AS kind
-    UNION ALL
-    SELECT f.kind FROM found f WHERE f.kind IS NOT NULL
 ),
 head AS MATERIALIZED (
     SELECT h.id, h.spent, h.alone
@@ -56,34 +44,36 @@ buried AS (
       FROM gone g
     RETURNING id
 ),
-quota AS MATERIALIZED (
-    -- How many of each kind are among the oldest: so as many rows are locked as are taken.
-    SELECT k.kind, %(limit)s::bigint AS rows
+oldest AS MATERIALIZED (
+    -- The kinds of the oldest rows, one entry a row; not asked of a single kind.
+    SELECT k.kind
       FROM kinds k
-     WHERE (SELECT NOT h.alone FROM head h) AND (SELECT count(*) FROM kinds) = 1
-    UNION ALL
-    SELECT m.kind, count(*) AS rows
-      FROM (SELECT k.kind
-              FROM kinds k
-             CROSS JOIN LATERAL (
-                SELECT o.available_at, o.id
-                  FROM {schema}.outbox o
-                 WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
-                   AND o.available_at <= statement_timestamp()
-                   AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
-                 ORDER BY o.available_at, o.id
-                 LIMIT %(limit)s
-             ) c
-             WHERE (SELECT NOT h.alone FROM head h) AND (SELECT count(*) FROM kinds) > 1
-             ORDER BY c.available_at, c.id
-             LIMIT %(limit)s) m
-     GROUP BY m.kind
+     CROSS JOIN LATERAL (
+        SELECT o.available_at, o.id
+          FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
+           AND o.available_at <= statement_timestamp()
+           AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+         ORDER BY o.available_at, o.id
+         LIMIT %(limit)s
+     ) c
+     WHERE (SELECT NOT h.alone FROM head h) AND cardinality(%(kinds)s::text[]) > 1
+     ORDER BY c.available_at, c.id
+     LIMIT %(limit)s
+),
+quota AS MATERIALIZED (
+    -- How many of each kind to take, so that no more rows are locked than taken.
+    SELECT k.kind,
+           CASE WHEN cardinality(%(kinds)s::text[]) = 1 THEN %(limit)s
+                ELSE (SELECT count(*) FROM oldest a WHERE a.kind = k.kind) END AS rows
+      FROM kinds k
+     WHERE (SELECT NOT h.alone FROM head h)
 ),
 batch AS MATERIALIZED (
     SELECT b.id, b.available_at, b.payload_bytes
       FROM quota q
      CROSS JOIN LATERAL (
-        -- Two limits: the planner does not see how small the quota is, and would sort the whole kind.
+        -- Two limits: the planner does not know how small the quota is, and would sort the whole kind.
         SELECT l.* FROM (
             SELECT o.id, o.available_at, o.payload_bytes
               FROM {schema}.outbox o
@@ -100,7 +90,7 @@ batch AS MATERIALIZED (
 picked AS (
     SELECT h.id FROM head h WHERE h.alone AND NOT h.spent
     UNION ALL
-    -- The first row always fits: a payload of its own size never starves.
+    -- The first row always fits: a payload of any size has its turn.
     SELECT s.id
       FROM (SELECT b.id, sum(b.payload_bytes) OVER (ORDER BY b.available_at, b.id) - b.payload_bytes AS before
               FROM batch b) s
@@ -122,27 +112,17 @@ SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
  ORDER BY t.available_at, t.id;
 
 
+-- name: no_jit
+-- Compiling a claim of many kinds takes 80 ms, running it 10. Its estimated cost alone decides, so this comes before.
+SET LOCAL jit = off;
+
+
 -- name: due_left
--- Whether any due row is left that no lease covers. Asked after an empty claim of several kinds: a peer's claim locks
--- up to limit rows of each kind for the moment in which it chooses among them.
+-- Whether any due row is left that no lease covers, asked after an empty claim: a peer's claim holds, for the moment in
+-- which it chooses, the head of each kind and the rows that it is about to take.
 -- Index: outbox_due, one descent per kind.
-WITH RECURSIVE found (kind) AS (
-    (SELECT o.kind FROM {schema}.outbox o
-      WHERE %(kinds)s::text[] IS NULL AND o.tenant_id = %(tenant_id)s
-      ORDER BY o.kind LIMIT 1)
-    UNION ALL
-    SELECT (SELECT o.kind FROM {schema}.outbox o
-             WHERE o.tenant_id = %(tenant_id)s AND o.kind > f.kind
-             ORDER BY o.kind LIMIT 1)
-      FROM found f WHERE f.kind IS NOT NULL
-),
-kinds AS MATERIALIZED (
-    SELECT unnest(%(kinds)s::text[]) AS kind
-    UNION ALL
-    SELECT f.kind FROM found f WHERE f.kind IS NOT NULL
-)
 SELECT EXISTS (
-    SELECT FROM kinds k
+    SELECT FROM unnest(%(kinds)s::text[]) AS k (kind)
      CROSS JOIN LATERAL (
         SELECT FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind

@@ -1,0 +1,208 @@
+"""The change feed: Redis says at once when a queue lost a scheduler, and when it went away or came back.
+
+A RESP3 connection with CLIENT TRACKING reads ZCARD of each queue's ``repeat`` zset; Redis pushes an invalidation on its
+next change, and on FLUSHALL (after 0.6 ms, measured; scripts' writes too). Every tick changes that zset, so an
+invalidation costs one ZCARD, which arms it again, at most one each 50 ms and queue. News is a count that is lower than
+the last one, or than the number of schedulers that should be there.
+
+Where the server refuses (Redis < 6, a proxy, an ACL), the connection still beats: its end tells of a restart.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Literal
+
+import structlog
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+from tickkeeper.bullmq.clients import Bounds, RedisSettings, Use, connect
+from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
+from tickkeeper.bullmq.keys import QueueKey
+
+_log = structlog.get_logger(__name__)
+
+#: Seconds between two reads of one queue's count.
+_COALESCE = 0.05
+#: Seconds of silence after which the server is asked for a sign of life.
+_BEAT = 1.0
+#: Seconds between two tries to connect: constant, so that a return is noticed at once.
+_RETRY = 0.1
+
+_Reply = Callable[[Any], None]
+
+
+class Feed:
+    """One connection to one Redis.
+
+    Calls ``on_loss`` with a queue that lost a scheduler, ``expected`` for how many it should hold at least, and
+    ``on_break`` when the connection broke and when it is back: whatever was there may be gone.
+    """
+
+    def __init__(
+        self,
+        settings: RedisSettings,
+        *,
+        on_loss: Callable[[QueueKey], None],
+        expected: Callable[[QueueKey], int],
+        on_break: Callable[[], None],
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._settings = settings
+        self._on_loss = on_loss
+        self._expected = expected
+        self._on_break = on_break
+        self._bounds = bounds or Bounds()
+        self._queues: dict[str, QueueKey] = {}
+        self._protocol: Literal[2, 3] = 3
+        self._told = False
+        self._reset()
+        #: whether the server pushes changes; None before it has been asked
+        self.tracking: bool | None = None
+        #: counts read so far
+        self.reads = 0
+
+    def _reset(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._read_at: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._replies: deque[_Reply] = deque()
+        self._outbox: asyncio.Queue[tuple[_Reply, tuple[str, ...]]] = asyncio.Queue()
+        self._heard = time.monotonic()
+
+    def watch(self, queues: Iterable[QueueKey]) -> None:
+        """Follow these queues from now on, and no others."""
+        wanted = {queue.key("repeat"): queue for queue in queues}
+        new = wanted.keys() - self._queues.keys()
+        self._queues = wanted
+        if self.tracking:
+            for key in new:
+                self._read(key)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        connected_before = True  # the site looks at everything at its start anyway
+        while True:
+            connection = self._connection()
+            try:
+                await self._greet(connection)
+                if not connected_before:
+                    self._on_break()
+                connected_before = True
+                await self._session(connection)
+            except* REDIS_ERRORS as group:
+                _log.debug("feed_broke", redis=str(self._settings.address), error=explain(group.exceptions[0]))
+            finally:
+                for timer in self._timers.values():
+                    timer.cancel()
+                with suppress(RedisError, OSError):
+                    await connection.disconnect(nowait=True)
+            if connected_before:
+                self._on_break()
+            connected_before = False
+            self._reset()
+            await asyncio.sleep(_RETRY)
+
+    def _connection(self) -> AbstractConnection:
+        once = Bounds(connect=self._bounds.connect, reply=self._bounds.reply, retries=0)
+        client = connect(self._settings, use=Use.BLOCKING, name="tickkeeper-feed", bounds=once, protocol=self._protocol)
+        connection = client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        assert isinstance(connection, AbstractConnection)
+        return connection
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        """Connect, and ask for the pushes. Raises redis' errors where that Redis cannot be used at all."""
+        try:
+            async with asyncio.timeout(self._bounds.connect + self._bounds.reply):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                if self._protocol == 3:
+                    # redis-py drops invalidations unless somebody takes them; its connection has no public way.
+                    connection._parser.set_invalidation_push_handler(self._pushed)  # type: ignore[attr-defined] # noqa: SLF001
+                    await connection.send_command("CLIENT", "TRACKING", "ON")
+                    await connection.read_response()
+                    self.tracking = True
+        except ResponseError as error:
+            self._without_tracking(error)
+        except RedisConnectionError as error:
+            if self._protocol == 3 and "HELLO" in str(error):
+                self._without_tracking(error)
+            raise
+
+    def _without_tracking(self, error: RedisError) -> None:
+        self.tracking = False
+        self._protocol = 2
+        if not self._told:
+            self._told = True
+            _log.warning("no_change_feed", redis=str(self._settings.address), error=str(error), instead="sweeps only")
+
+    async def _session(self, connection: AbstractConnection) -> None:
+        self._heard = time.monotonic()
+        if self.tracking:
+            for key in self._queues:
+                self._read(key)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._receive(connection))
+            group.create_task(self._send(connection))
+            group.create_task(self._beat())
+
+    async def _receive(self, connection: AbstractConnection) -> None:
+        while True:
+            message = await connection.read_response(push_request=True, disconnect_on_error=False)
+            self._heard = time.monotonic()
+            if not isinstance(message, list) and self._replies:  # a list is a push, seen to by its handler
+                self._replies.popleft()(message)
+
+    async def _pushed(self, message: list[Any]) -> list[Any]:
+        self._invalidated(message[1] if len(message) > 1 else None)
+        return message
+
+    async def _send(self, connection: AbstractConnection) -> None:
+        while True:
+            reply, command = await self._outbox.get()
+            self._replies.append(reply)
+            await connection.send_command(*command)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT)
+            if time.monotonic() - self._heard < _BEAT:
+                continue
+            asked = time.monotonic()
+            self._outbox.put_nowait((lambda _: None, ("PING",)))
+            await asyncio.sleep(min(self._bounds.reply, _BEAT))
+            if self._heard < asked:
+                raise TimeoutError("no sign of life")
+
+    def _invalidated(self, keys: list[str | bytes] | None) -> None:
+        """Redis says that keys have changed; None: all of them are gone."""
+        names = list(self._queues) if keys is None else [k.decode() if isinstance(k, bytes) else k for k in keys]
+        for key in names:
+            if key not in self._queues or key in self._timers:
+                continue
+            wait = self._read_at.get(key, 0.0) + _COALESCE - time.monotonic()
+            if wait <= 0:
+                self._read(key)
+            else:
+                self._timers[key] = asyncio.get_running_loop().call_later(wait, self._read, key)
+
+    def _read(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self._read_at[key] = time.monotonic()
+        self.reads += 1
+        self._outbox.put_nowait((lambda reply: self._counted(key, reply), ("ZCARD", key)))
+
+    def _counted(self, key: str, reply: Any) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            return
+        # A key of another type is the sweep's to report.
+        count = reply if isinstance(reply, int) else 0
+        before = self._counts.get(key, 0)
+        self._counts[key] = count
+        # A scheduler that is lost within 50 ms of its registration never raised the count.
+        if count < max(before, self._expected(queue)):
+            self._on_loss(queue)
