@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,16 +181,6 @@ class Process:
 
     def _exit(self) -> int | None:
         return None if self._popen is None else self._popen.returncode
-
-
-@contextlib.contextmanager
-def temporary_folder(name: str, *, parent: Path | None = None) -> Iterator[Path]:
-    """A fresh folder, mode 0700, removed at the end of the block or of this process, however that ends."""
-    folder = make_folder(name, parent=parent)
-    try:
-        yield folder
-    finally:
-        remove_folder(folder)
 
 
 def make_folder(name: str, *, parent: Path | None = None) -> Path:

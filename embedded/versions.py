@@ -7,7 +7,8 @@ from pathlib import Path
 from embedded.errors import MissingPart
 from embedded.kubernetes_assets import asset_version, find_assets, prepare_assets
 from embedded.node import NodeProject, find_node, node_version
-from embedded.postgres import Postgres, find_postgres_bin
+from embedded.postgres import Postgres
+from embedded.postgres_install import find_postgres_bin
 from embedded.redis import Redis, find_redis_server
 
 #: The Node side of the interop tests.

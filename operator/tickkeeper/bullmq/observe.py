@@ -143,15 +143,26 @@ def _record(fields: Mapping[str, str | None]) -> Record:
     )
 
 
-def _owner(data: Any) -> Owner | None:
-    stamp = data.get("tickkeeper") if isinstance(data, dict) else None
-    if stamp is None:
+def stamp_of(data: str) -> Stamp | None:
+    """The ownership stamp in a scheduler's data (JSON text), None where there is none that can be read."""
+    return _stamp(_json(data))
+
+
+def _stamp(data: Any) -> Stamp | None:
+    found = data.get("tickkeeper") if isinstance(data, dict) else None
+    if found is None:
         return None
     try:
-        read = Stamp.model_validate(stamp)
+        return Stamp.model_validate(found)
     except ValueError:
         return None  # not of our making, or spoilt: the difference in data will say so
-    return Owner(read.cluster, ResourceKey(read.namespace, read.name), read.uid, read.generation)
+
+
+def _owner(data: Any) -> Owner | None:
+    stamp = _stamp(data)
+    if stamp is None:
+        return None
+    return Owner(stamp.cluster, ResourceKey(stamp.namespace, stamp.name), stamp.uid, stamp.generation)
 
 
 def _json(text: str | None) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,11 +50,16 @@ class _Safety:
         return self.eviction
 
 
+class Fenced(Exception):
+    """This process may not write any more: another one may be the leader."""
+
+
 class Inspection:
     """Looks at schedulers and mends them. Raises redis' errors where Redis as a whole cannot be asked."""
 
-    def __init__(self, client: Redis, observer: Observer, applier: Applier) -> None:
+    def __init__(self, client: Redis, observer: Observer, applier: Applier, may_write: Callable[[], bool]) -> None:
         self._client = client
+        self._may_write = may_write
         self._observer = observer
         self._applier = applier
         self._safety = _Safety()
@@ -148,6 +153,8 @@ class Inspection:
     async def _carry_out(self, charge: Charge, made: Plan) -> str | None:
         """None, or why this one scheduler could not be written. Raises where Redis as a whole failed."""
         async with self._lanes:
+            if not self._may_write():
+                raise Fenced("not the leader any more")
             try:
                 await self._applier.apply(charge.desired, made)
             except ApplyError as error:

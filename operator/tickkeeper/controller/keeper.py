@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tickkeeper.controller.charge import Charge, Intent, Outcome, Unreachable
 from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain
 from tickkeeper.controller.memo import Held, Memo
+from tickkeeper.controller.orphans import OrphanHunt
 from tickkeeper.controller.reconcile import Reconciler, registered_target
 from tickkeeper.controller.references import ReferenceNotFound
 from tickkeeper.controller.table import Entry
@@ -42,14 +43,19 @@ class Keeper:
         self.synced = asyncio.Event()
         self.last_beat = time.monotonic()
 
-    async def run(self) -> None:
-        """Keep them until cancelled. A fault in one of its loops ends all of them, and so the process."""
+    async def run(self, leading: asyncio.Event) -> None:
+        """Keep them until cancelled, beginning once ``leading`` is set; until then only know them.
+
+        A fault in one of its loops ends all of them, and so the process.
+        """
         async with asyncio.TaskGroup() as group:
             self._world.sites.open(group)
             await self._sync()
+            await leading.wait()
             group.create_task(self._world.queue.run(self._work, lanes=_LANES), name="reconcile")
             group.create_task(self._care(), name="care")
             group.create_task(self._resync(), name="resync")
+            group.create_task(OrphanHunt(self._world).run(), name="orphans")
 
     # --- from the API server ---
 

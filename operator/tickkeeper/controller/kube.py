@@ -124,6 +124,11 @@ class Kube:
             found = await self._core.read_namespace(name, _request_timeout=_BOUND)
         return str(found.metadata.uid) if found.metadata else ""
 
+    @property
+    def leases(self) -> client.CoordinationV1Api:
+        """The API of Leases."""
+        return client.CoordinationV1Api(self._api)
+
     async def post_event(
         self, key: ResourceKey, uid: str, *, warning: bool, reason: str, message: str, identity: str
     ) -> None:

@@ -1,5 +1,6 @@
 """What the operator counts (Prometheus naming and units; docs/metrics.md). Labels are bounded: no tenant, no name."""
 
+import asyncio
 from collections import Counter as Tally
 from collections.abc import Iterator
 
@@ -21,16 +22,17 @@ class OperatorMetrics:
         self.registry = registry or new_registry()
         Info("tickkeeper_build", "What runs.", registry=self.registry).info({"version": __version__})
 
-    def watch(self, world: World, writer: Writer) -> None:
+    def watch(self, world: World, writer: Writer, leading: asyncio.Event) -> None:
         """Read the rest from the operator's state when somebody asks."""
-        self.registry.register(_State(world, writer))
+        self.registry.register(_State(world, writer, leading))
 
 
 class _State(Collector):
     """Gauges that are derived at the moment of the scrape: nothing has to be kept in step."""
 
-    def __init__(self, world: World, writer: Writer) -> None:
+    def __init__(self, world: World, writer: Writer, leading: asyncio.Event) -> None:
         self._world = world
+        self._leading = leading
         self._writer = writer
 
     def describe(self) -> list[Metric]:
@@ -65,3 +67,6 @@ class _State(Collector):
         writes = CounterMetricFamily("tickkeeper_api_writes", "Statuses and events written to the API server.")
         writes.add_metric((), self._writer.writes)
         yield writes
+        leader = GaugeMetricFamily("tickkeeper_leader", "1 on the replica that acts.")
+        leader.add_metric((), 1.0 if self._leading.is_set() else 0.0)
+        yield leader

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from uuid import uuid4
 
 import structlog
 
@@ -12,6 +13,7 @@ from tickkeeper import __version__
 from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.controller import handlers, kube
 from tickkeeper.controller.keeper import Keeper
+from tickkeeper.controller.lease import Lease
 from tickkeeper.controller.metrics import OperatorMetrics
 from tickkeeper.controller.publish import Publisher
 from tickkeeper.controller.references import References
@@ -63,6 +65,8 @@ async def _end(main: asyncio.Task[None], grace: float) -> None:
 
 async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event) -> None:
     metrics = OperatorMetrics()
+    lease = _lease(settings, api) if settings.leader_election else None
+    leading = lease.leading if lease is not None else _always()
     writer = Writer(api, identity=settings.identity, per_second=settings.status_writes_per_second)
     keeper: Keeper
 
@@ -72,6 +76,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             report=keeper.report,
             sweep_seconds=settings.sweep_seconds,
             max_len_events=settings.max_len_events,
+            may_write=lease.may_write if lease is not None else lambda: True,
             bounds=settings.bounds(),
         )
 
@@ -80,6 +85,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             cluster=settings.cluster_id or await _cluster_id(api),
             namespaces=settings.namespaces,
             retention=settings.retention(),
+            allow=settings.allow(),
             deletion_grace_seconds=settings.deletion_grace_seconds,
         ),
         kube=api,
@@ -88,7 +94,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
         sites=Sites(make_site),
     )
     keeper = Keeper(world)
-    metrics.watch(world, writer)
+    metrics.watch(world, writer, leading)
     server = TelemetryServer(
         settings.http_host,
         settings.http_port,
@@ -106,11 +112,32 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
     )
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(keeper.run(), name="keeper")
+            group.create_task(keeper.run(leading), name="keeper")
+            if lease is not None:
+                group.create_task(lease.run(), name="lease")
             group.create_task(writer.run(), name="writer")
             group.create_task(_watch(keeper, settings, stop), name="watch")
     finally:
+        # Last: nothing of ours writes any more once the lease is another's.
+        if lease is not None:
+            await lease.release()
         await server.stop()
+
+
+def _lease(settings: OperatorSettings, api: kube.Kube) -> Lease:
+    return Lease(
+        api.leases,
+        namespace=settings.namespace_of_lease,
+        name=settings.lease_name,
+        # A replica that was killed and started again is another one: its old lease must run out.
+        identity=f"{settings.identity}_{uuid4().hex[:8]}",
+    )
+
+
+def _always() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event) -> None:

@@ -56,6 +56,11 @@ class Reconciler:
             self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
             world.queue.add_later(entry.key, _LOOK_AGAIN)
             return
+        refusal = world.options.allow.refusal(entry.key.namespace, resource.spec, settings.address.host)
+        if refusal is not None:
+            self._hands_off(memo)
+            self._refuse(entry, memo, Reason.NOT_ALLOWED, refusal)
+            return
         desired = self._wanted(resource, settings)
         target = Target(str(settings.address), desired.place)
         owner = self._claim(entry, target)
@@ -170,7 +175,7 @@ class Reconciler:
             if site is None:
                 raise ReferenceNotFound(f"the spec is invalid and {earlier.redis} is not among the known ones")
             owner = Owner(world.options.cluster, entry.key, entry.meta.uid, entry.meta.generation)
-            return site, earlier, _to_remove(owner, earlier.place)
+            return site, earlier, to_remove(owner, earlier.place)
         settings = await world.references.resolve(entry.key.namespace, entry.resource.spec)
         desired = self._wanted(entry.resource, settings)
         target = earlier or Target(str(settings.address), desired.place)
@@ -182,7 +187,13 @@ class Reconciler:
 
     def _wanted(self, resource: TickSchedule, settings: RedisSettings) -> Desired:
         options = self._world.options
-        return wanted(resource, cluster=options.cluster, retention=options.retention, redis=str(settings.address))
+        return wanted(
+            resource,
+            cluster=options.cluster,
+            retention=options.retention,
+            redis=str(settings.address),
+            adopts_unstamped=not options.allow.restricts or resource.metadata.adopts,
+        )
 
     async def _wait_or_give_up(self, entry: Entry, memo: Memo, why: str) -> None:
         if self._seconds_left(entry) <= 0:
@@ -250,6 +261,6 @@ def _owns_nothing(memo: Memo) -> bool:
     return lost and memo.held is None and registered_target(memo) is None
 
 
-def _to_remove(owner: Owner, where: Place) -> Desired:
+def to_remove(owner: Owner, where: Place) -> Desired:
     """What a removal needs to know of a scheduler: whose it is and where. Its schedule does not matter."""
     return Desired(owner, where, Every(3_600_000, 1), "removed", {"tenantId": "removed"}, {}, adopts_unstamped=True)

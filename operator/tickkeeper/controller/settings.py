@@ -4,10 +4,12 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tickkeeper.bullmq.clients import Bounds, RedisSettings
+from tickkeeper.schedules.allow import AllowList
 from tickkeeper.schedules.wanted import Retention
 
 
@@ -23,6 +25,9 @@ def _blank_is_unset(value: Any) -> Any:
 _OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
 _OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
 _OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset)]
+
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class OperatorSettings(BaseSettings):
@@ -45,6 +50,13 @@ class OperatorSettings(BaseSettings):
     cluster_id: _OptionalText = Field(
         None, max_length=128, description="whose schedules these are in a shared Redis; default kube-system's uid"
     )
+
+    leader_election: bool = Field(False, description="of several replicas one acts, by a Lease")
+    lease_name: str = Field("tickkeeper-operator", min_length=1, max_length=253)
+    lease_namespace: _OptionalText = Field(None, description="default: the pod's own")
+    pod_name: _OptionalText = Field(None, description="this replica's name; default the host's")
+
+    allow_file: _OptionalPath = Field(None, description="YAML file: what each namespace may name in a shared Redis")
 
     sweep_seconds: float = Field(5.0, ge=0.5, le=300, description="between two full checks")
     deletion_grace_seconds: float = Field(
@@ -79,6 +91,16 @@ class OperatorSettings(BaseSettings):
             raise ValueError(f"TICKKEEPER_REDIS_*: {error.filename} cannot be read: {error.strerror}") from None
         return self
 
+    @model_validator(mode="after")
+    def _allow_list_fits(self) -> "OperatorSettings":
+        try:
+            self.allow()
+        except ValidationError as error:
+            raise ValueError("\n".join(f"TICKKEEPER_ALLOW_FILE: {_told(fault)}" for fault in error.errors())) from None
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"TICKKEEPER_ALLOW_FILE={self.allow_file} cannot be read: {error}") from None
+        return self
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no log may show."""
@@ -87,7 +109,14 @@ class OperatorSettings(BaseSettings):
     @property
     def identity(self) -> str:
         """This process, among its replicas."""
-        return socket.gethostname()
+        return self.pod_name or socket.gethostname()
+
+    @property
+    def namespace_of_lease(self) -> str:
+        """Where the Lease lies."""
+        if self.lease_namespace:
+            return self.lease_namespace
+        return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.exists() else "default"
 
     def redis(self) -> RedisSettings | None:
         """The operator's own Redis. Raises ValidationError, OSError."""
@@ -102,6 +131,12 @@ class OperatorSettings(BaseSettings):
             client_key=SecretStr(self.redis_key_file.read_text()) if self.redis_key_file else None,
         )
 
+    def allow(self) -> AllowList:
+        """What namespaces may name. Raises ValueError (with field and rule) and OSError."""
+        if self.allow_file is None:
+            return AllowList()
+        return AllowList.model_validate(yaml.safe_load(self.allow_file.read_text()) or {})
+
     def bounds(self) -> Bounds:
         """Time-outs of every Redis."""
         return Bounds(reply=self.redis_timeout_seconds)
@@ -114,3 +149,7 @@ class OperatorSettings(BaseSettings):
             failed_count=self.retention_failed_count,
             failed_age_seconds=self.retention_failed_age_seconds,
         )
+
+
+def _told(fault: Any) -> str:
+    return f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}"

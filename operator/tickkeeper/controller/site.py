@@ -40,17 +40,19 @@ class Site:
         report: Report,
         sweep_seconds: float,
         max_len_events: int,
+        may_write: Callable[[], bool] = lambda: True,
         bounds: Bounds | None = None,
     ) -> None:
         self.settings = settings
         self.name = str(settings.address)
         self._report = report
         self._sweep_seconds = sweep_seconds
-        self._client = connect(settings, name="tickkeeper-operator", bounds=bounds)
+        self.client = connect(settings, name="tickkeeper-operator", bounds=bounds)
         self._inspection = Inspection(
-            self._client, Observer(self._client), Applier(self._client, max_len_events=max_len_events)
+            self.client, Observer(self.client), Applier(self.client, max_len_events=max_len_events), may_write
         )
         self._charges: set[Charge] = set()
+        self._queues: Counter[QueueKey] = Counter()
         self._in_place: Counter[QueueKey] = Counter()
         self._urgent: set[Charge] = set()
         self.feed = Feed(
@@ -70,14 +72,22 @@ class Site:
     def take(self, charge: Charge) -> None:
         """Look after a scheduler, beginning now."""
         self._charges.add(charge)
-        self.feed.watch({charge.queue for charge in self._charges})
+        self._queues[charge.queue] += 1
+        if self._queues[charge.queue] == 1:
+            self.feed.watch(self._queues)
         self.look_soon(charge)
 
     def drop(self, charge: Charge) -> None:
         """Look after it no longer; it stays as it is."""
+        if charge not in self._charges:
+            return
         self._mark(charge, in_place=False)
         self._charges.discard(charge)
         self._urgent.discard(charge)
+        self._queues[charge.queue] -= 1
+        if not self._queues[charge.queue]:
+            del self._queues[charge.queue]
+            self.feed.watch(self._queues)
 
     def look_soon(self, charge: Charge) -> None:
         """Look at one scheduler before the next sweep."""
@@ -99,7 +109,7 @@ class Site:
 
     async def _close(self) -> None:
         try:
-            await self._client.aclose()
+            await self.client.aclose()
         except REDIS_ERRORS as error:
             _log.debug("close_failed", redis=self.name, error=explain(error))
 

@@ -12,6 +12,7 @@ from tickkeeper.controller.references import References
 from tickkeeper.controller.sites import Sites
 from tickkeeper.controller.table import Table
 from tickkeeper.controller.workqueue import WorkQueue
+from tickkeeper.schedules.allow import AllowList
 from tickkeeper.schedules.claims import Claims, Target
 from tickkeeper.schedules.desired import ResourceKey
 from tickkeeper.schedules.wanted import Retention
@@ -24,6 +25,7 @@ class Options:
     cluster: str
     namespaces: tuple[str, ...] = ()
     retention: Retention = field(default_factory=Retention)
+    allow: AllowList = field(default_factory=AllowList)
     #: seconds after which a deletion no longer waits for a Redis or a Secret that is gone
     deletion_grace_seconds: float = 60.0
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from embedded import MissingPart
-from embedded import postgres as part
+from embedded import postgres_install as part
 from embedded.guard import descendants
 from embedded.postgres import Postgres
 
@@ -19,7 +19,7 @@ def _modes(folder: Path) -> dict[Path, int]:
 def test_a_server_leaves_the_home_folder_and_the_users_of_the_machine_alone(tmp_path):
     watched = [Path.home(), Path(part.__file__).parent, part.find_postgres_bin(), tmp_path]
     before = [_modes(folder) for folder in watched], Path("/etc/passwd").read_bytes(), Path("/etc/group").read_bytes()
-    for made in (part._template, part._runnable_bin):
+    for made in (part.template_data, part.runnable_bin):
         made.cache_clear()  # so that all of the start is under watch, whatever ran before
     with Postgres() as server:
         server.create_database()
@@ -44,7 +44,7 @@ def test_it_listens_on_loopback_only_and_wants_the_password(own_postgres):
         lines = connection.execute("SELECT type, auth_method FROM pg_hba_file_rules").fetchall()
         assert {method for _, method in lines} == {"scram-sha-256"}
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(dsn.replace(part._password(), "wrong"))
+        psycopg.connect(dsn.replace(part.superuser_password(), "wrong"))
 
 
 def test_committed_data_survive_kill_and_immediate_stop(own_postgres):

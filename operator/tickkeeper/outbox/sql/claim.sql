@@ -8,6 +8,8 @@
 -- Kinds by LATERAL, one ordered index range each: `kind = ANY` read through every row of the other kinds first.
 -- `id = ANY (ARRAY(...))` and not a join: the planner turned UPDATE ... FROM into a sequential scan of the table.
 -- statement_timestamp() in the search, since a volatile clock_timestamp() cannot bound an index range.
+-- The filters by coalesce and CASE, which the planner has no statistics for: taken while most rows were leased they
+-- said that hardly any row passes, and each claim then read and sorted a whole kind (110 ms for 10,000 rows, not 4).
 -- Rows locked by a peer are passed over.
 -- Index: outbox_due; the updates and deletes by primary key.
 WITH kinds AS MATERIALIZED (
@@ -22,7 +24,7 @@ head AS MATERIALIZED (
           FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
-           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+           AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
          ORDER BY o.available_at, o.id
          LIMIT 1
            FOR UPDATE SKIP LOCKED
@@ -53,7 +55,7 @@ oldest AS MATERIALIZED (
           FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
-           AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+           AND CASE WHEN o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts THEN 1 ELSE 0 END > 0
          ORDER BY o.available_at, o.id
          LIMIT %(limit)s
      ) c
@@ -79,7 +81,7 @@ batch AS MATERIALIZED (
               FROM {schema}.outbox o
              WHERE o.tenant_id = %(tenant_id)s AND o.kind = q.kind
                AND o.available_at <= statement_timestamp()
-               AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts
+               AND CASE WHEN o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts THEN 1 ELSE 0 END > 0
              ORDER BY o.available_at, o.id
              LIMIT %(limit)s
                FOR UPDATE SKIP LOCKED
@@ -127,7 +129,7 @@ SELECT EXISTS (
         SELECT FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
-           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+           AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
          ORDER BY o.available_at, o.id
          LIMIT 1
      ) h

@@ -34,7 +34,7 @@ heads AS (
         SELECT o.available_at FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
-           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+           AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
          ORDER BY o.available_at, o.id
          LIMIT 1
      ) h
@@ -45,7 +45,7 @@ ready AS (
         SELECT FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
-           AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())
+           AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
          LIMIT %(bound)s
      ) r
      LIMIT %(bound)s
@@ -60,11 +60,11 @@ WITH live AS (
     SELECT o.tenant_id, o.kind,
            count(*) FILTER (WHERE o.lease_until > statement_timestamp()) AS leased,
            count(*) FILTER (WHERE o.available_at > statement_timestamp()
-                              AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())) AS scheduled,
+                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS scheduled,
            count(*) FILTER (WHERE o.available_at <= statement_timestamp()
-                              AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())) AS ready,
+                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS ready,
            min(o.available_at) FILTER (WHERE o.available_at <= statement_timestamp()
-                              AND (o.lease_until IS NULL OR o.lease_until <= statement_timestamp())) AS oldest
+                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS oldest
       FROM {schema}.outbox o
      WHERE %(tenant_id)s::text IS NULL OR o.tenant_id = %(tenant_id)s
      GROUP BY o.tenant_id, o.kind
