@@ -28,11 +28,23 @@ _FIELDS = ("name", "every", "offset", "pattern", "tz", "limit", "startDate", "en
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A scheduler to look at: ``digest`` of its hash when last verified (None returns it whatever it looks like), and
+    whether to hear of its due time though it is healthy."""
+
+    desired: Desired
+    digest: str | None = None
+    watched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
-    """One scheduler that is not plainly healthy, and the digest of its hash for the next look."""
+    """One scheduler that is worth a word, and the digest of its hash for the next look."""
 
     observed: Observed
     digest: str | None
+    #: plainly so, by the script's own judgement: only its due time and iterations were read
+    healthy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +65,24 @@ class Observer:
         self._sha = ""
         self._read_only = True
 
-    async def look(self, queue: QueueKey, wanted: Sequence[tuple[Desired, str | None]], *, now: int) -> Look:
+    async def look(self, queue: QueueKey, wanted: Sequence[Wanted], *, now: int) -> Look:
         """One atomic look at up to BATCH schedulers of one queue.
 
-        ``wanted`` pairs each with the digest of its hash when last verified; None returns it whatever it looks like.
         ``now`` (epoch ms) is the caller's notion of Redis' time, for cron. Raises redis' exceptions.
         """
         assert len(wanted) <= BATCH
         arguments: list[str | int] = [queue.base, OVERDUE_MIN_MS, CLOCK_SLACK_MS]
-        for desired, digest in wanted:
-            arguments.extend((desired.place.scheduler_id, digest or "", *_bounds(desired, now)))
+        for one in wanted:
+            where = one.desired.place.scheduler_id
+            arguments.extend((where, one.digest or "", *_bounds(one.desired, now), int(one.watched)))
         keys = [queue.key(name) for name in _KEYS]
         redis_now, facts, found = await self._run(keys, arguments)
         queue_facts = _queue_facts(facts)
-        sights = {wanted[entry[0] - 1][0].place.scheduler_id: _sight(entry, redis_now, queue_facts) for entry in found}
+        sights = {}
+        for entry in found:
+            one = wanted[entry[0] - 1]
+            sight = _short(entry, redis_now, one) if len(entry) == 3 else _sight(entry, redis_now, queue_facts)
+            sights[one.desired.place.scheduler_id] = sight
         return Look(redis_now, sights, _int(facts[4]))
 
     async def _run(self, keys: list[str], arguments: list[str | int]) -> Any:
@@ -116,6 +132,12 @@ def _sight(entry: Sequence[Any], now: int, queue: QueueFacts) -> Sight:
         queue=queue,
     )
     return Sight(observed, digest or None)
+
+
+def _short(entry: Sequence[Any], now: int, wanted: Wanted) -> Sight:
+    _, score, iterations = entry
+    record = Record(name=wanted.desired.job_name, iterations=_int(iterations) or 0)
+    return Sight(Observed(now=now, score=_score(score), record=record), wanted.digest, healthy=True)
 
 
 def _score(text: str | None) -> int | None:

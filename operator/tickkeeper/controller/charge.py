@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tickkeeper.bullmq.keys import QueueKey
+from tickkeeper.bullmq.observe import Wanted
 from tickkeeper.schedules.desired import Desired
 from tickkeeper.schedules.history import History
 from tickkeeper.schedules.observed import Observed
@@ -39,9 +40,10 @@ class Charge:
         return QueueKey(self.desired.place.prefix, self.desired.place.queue)
 
     @property
-    def known_digest(self) -> str | None:
-        """What lets a look skip it: None as long as more than "plainly healthy" is to be learnt."""
-        return self.digest if self.intent is Intent.KEEP and self.watch.settled else None
+    def wanted(self) -> Wanted:
+        """What the next look is to find out: its due time too, as long as it is not known to tick."""
+        digest = self.digest if self.intent is Intent.KEEP else None
+        return Wanted(self.desired, digest, watched=not self.watch.settled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class Inspection:
 
     async def _plans(self, queue: QueueKey, charges: Sequence[Charge]) -> tuple[Look, Mapping[Charge, Plan]]:
         before = _now_ms()
-        wanted = [(charge.desired, charge.known_digest) for charge in charges]
+        wanted = [charge.wanted for charge in charges]
         look = await self._observer.look(queue, wanted, now=before + self._safety.skew_ms)
         self._safety = replace(self._safety, skew_ms=_skew(look.now, before, _now_ms()))
         plans = {charge: self._plan(charge, look) for charge in charges}
@@ -124,7 +124,7 @@ class Inspection:
 
     def _plan(self, charge: Charge, look: Look, workers: int | None = None) -> Plan:
         sight = look.sights.get(charge.desired.place.scheduler_id)
-        if sight is None:
+        if sight is None or (sight.healthy and charge.intent is Intent.KEEP):
             return _HEALTHY
         observed: Observed = sight.observed
         if charge.intent is Intent.REMOVE:

@@ -68,7 +68,7 @@ class Keeper:
             return
         if deleted:
             self._deleted(entry)
-        elif self._world.table.put(body) is not None:
+        elif self._world.table.put(entry):
             self._world.queue.add(entry.key)
 
     def _deleted(self, entry: Entry) -> None:
@@ -83,8 +83,7 @@ class Keeper:
         for held in (memo.held, memo.leaving):
             if held is not None:
                 held.drop()
-        policy = last.resource.spec.deletion_policy if last.resource else "Delete"
-        if memo.held is not None and not memo.removed and policy == "Delete":
+        if memo.held is not None and not memo.removed and last.deletion_policy == "Delete":
             self._remove_orphan(memo.held)
 
     def _remove_orphan(self, held: Held) -> None:
@@ -108,7 +107,7 @@ class Keeper:
                 await asyncio.sleep(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
         for body in bodies:
-            world.table.put(body)
+            world.table.put(Entry.read(body))
         for entry in world.table:
             await self._claim_early(entry)
             world.queue.add(entry.key)
@@ -116,13 +115,13 @@ class Keeper:
         self.synced.set()
 
     async def _claim_early(self, entry: Entry) -> None:
-        if entry.resource is None:
+        if entry.spec is None:
             return
         with suppress(ReferenceNotFound, *API_ERRORS):
-            settings = await self._world.references.resolve(entry.key.namespace, entry.resource.spec)
+            settings = await self._world.references.resolve(entry.key.namespace, entry.spec)
             created = entry.meta.creation_timestamp
             claim = Claim(created.isoformat() if created else "", entry.meta.uid, entry.key)
-            self._world.claims.claim(Target(str(settings.address), place(entry.resource.spec)), claim)
+            self._world.claims.claim(Target(str(settings.address), place(entry.spec)), claim)
 
     async def _resync(self) -> None:
         pause = _FIRST_RESYNC
@@ -187,7 +186,7 @@ class Keeper:
 
     async def _refresh(self, key: ResourceKey) -> None:
         with suppress(Gone, *API_ERRORS):
-            self._world.table.put(await self._world.kube.get_schedule(key))
+            self._world.table.put(Entry.read(await self._world.kube.get_schedule(key)))
         self._world.queue.add_later(key, 0.05)
 
     def _later(self, key: ResourceKey, memo: Memo, why: str) -> None:
@@ -203,8 +202,7 @@ class Keeper:
             self.last_beat = time.monotonic()
             self._world.sites.close_idle()
             for entry in self._world.table:
-                redis = entry.resource.spec.redis if entry.resource else None
-                if redis is not None and self._world.references.is_stale((entry.key.namespace, redis.secret_ref.name)):
+                if entry.secret is not None and self._world.references.is_stale(entry.secret):
                     self._world.queue.add(entry.key)
 
     # --- from Redis ---
@@ -268,9 +266,6 @@ class Keeper:
                 del self._world.orphans[target]
 
     def _try_other_credentials(self, entry: Entry | None) -> None:
-        redis = entry.resource.spec.redis if entry is not None and entry.resource is not None else None
-        if entry is not None and redis is not None:
-            secret = (entry.key.namespace, redis.secret_ref.name)
-            if not self._world.references.is_stale(secret):
-                self._world.references.forget(secret)
-                self._world.queue.add_later(entry.key, 1.0)
+        if entry is not None and entry.secret is not None and not self._world.references.is_stale(entry.secret):
+            self._world.references.forget(entry.secret)
+            self._world.queue.add_later(entry.key, 1.0)

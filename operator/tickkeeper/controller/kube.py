@@ -4,6 +4,7 @@ kopf only watches. Whatever has an effect goes through here, with the preconditi
 """
 
 import base64
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -86,14 +87,15 @@ class Kube:
             found = await self._custom.get_namespaced_custom_object(**_named(key), _request_timeout=_BOUND)
         return _mapping(found)
 
-    async def write_status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def write_status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
         """Merge ``status`` in, on the object with this uid only. Raises Gone."""
         body = {"metadata": {"uid": uid}, "status": status}
         with _translated(conflict=Gone):
-            found = await self._custom.patch_namespaced_custom_object_status(
-                **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+            await _answer(
+                self._custom.patch_namespaced_custom_object_status_without_preload_content(
+                    **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+                )
             )
-        return _mapping(found)
 
     async def write_finalizers(self, meta: ResourceMeta, finalizers: tuple[str, ...]) -> Mapping[str, Any]:
         """Replace the finalizers of the very version that was read. Raises Gone and Outdated."""
@@ -106,10 +108,12 @@ class Kube:
             }
         }
         with _translated(conflict=Outdated):
-            found = await self._custom.patch_namespaced_custom_object(
-                **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+            found = await _answer(
+                self._custom.patch_namespaced_custom_object_without_preload_content(
+                    **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE
+                )
             )
-        return _mapping(found)
+        return _mapping(json.loads(found))
 
     async def read_secret(self, namespace: str, name: str) -> Secret:
         """A Secret. Raises Gone when there is none; a value that is not UTF-8 counts as absent."""
@@ -153,7 +157,9 @@ class Kube:
             "lastTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "count": 1,
         }
-        await self._core.create_namespaced_event(key.namespace, event, _request_timeout=_BOUND)
+        await _answer(
+            self._core.create_namespaced_event_without_preload_content(key.namespace, event, _request_timeout=_BOUND)
+        )
 
 
 @asynccontextmanager
@@ -199,6 +205,15 @@ class _translated:  # noqa: N801 - reads as a phrase where it is used
             raise Gone(explain(error)) from None
         if error.status == 409 and self._conflict is not None:
             raise self._conflict(explain(error)) from None
+
+
+async def _answer(call: Awaitable[Any]) -> bytes:
+    """The body of a call whose answer the package need not turn into models: that took longer than the call."""
+    response = await call
+    body: bytes = await response.read()
+    if response.status >= 300:
+        raise ApiException(status=response.status, reason=response.reason)
+    return body
 
 
 def _named(key: ResourceKey) -> dict[str, Any]:

@@ -84,7 +84,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
         options=Options(
             cluster=settings.cluster_id or await _cluster_id(api),
             namespaces=settings.namespaces,
-            retention=settings.retention(),
+            template_opts=settings.retention().opts(),
             allow=settings.allow(),
             deletion_grace_seconds=settings.deletion_grace_seconds,
         ),

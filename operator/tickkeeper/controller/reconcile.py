@@ -5,7 +5,8 @@ from dataclasses import replace
 import structlog
 
 from tickkeeper.api.conditions import EventReason, Reason, Status
-from tickkeeper.api.resource import FINALIZER, TickSchedule
+from tickkeeper.api.resource import FINALIZER
+from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.controller.charge import Charge, Intent
 from tickkeeper.controller.memo import Held, Memo
@@ -18,7 +19,7 @@ from tickkeeper.schedules.claims import Claim, Target
 from tickkeeper.schedules.desired import Desired, Every, Owner, Place, ResourceKey
 from tickkeeper.schedules.report import RESOLVED, Report
 from tickkeeper.schedules.ticking import Verdict
-from tickkeeper.schedules.wanted import wanted
+from tickkeeper.schedules.wanted import place, wanted
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ class Reconciler:
         """Decide what is to become of the resource's scheduler and set it going."""
         if entry.meta.deleting:
             await self._delete(entry, memo)
-        elif entry.resource is None:
+        elif entry.spec is None:
             # What is registered stays: the last valid spec is better than none.
             self._hands_off(memo)
             self._refuse(entry, memo, Reason.INVALID_SPEC, str(entry.fault))
@@ -44,24 +45,24 @@ class Reconciler:
             self._hands_off(memo)
             self._refuse(entry, memo, Reason.OPERATOR_PAUSED, "the annotation tickkeeper.dev/paused is true")
         else:
-            await self._keep(entry, entry.resource, memo)
+            await self._keep(entry, entry.spec, memo)
 
-    async def _keep(self, entry: Entry, resource: TickSchedule, memo: Memo) -> None:
+    async def _keep(self, entry: Entry, spec: TickScheduleSpec, memo: Memo) -> None:
         world = self._world
         try:
-            settings = await world.references.resolve(entry.key.namespace, resource.spec)
+            settings = await world.references.resolve(entry.key.namespace, spec)
         except ReferenceNotFound as fault:
             self._hands_off(memo)
             verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, str(fault))
             self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
             world.queue.add_later(entry.key, _LOOK_AGAIN)
             return
-        refusal = world.options.allow.refusal(entry.key.namespace, resource.spec, settings.address.host)
+        refusal = world.options.allow.refusal(entry.key.namespace, spec, settings.address.host)
         if refusal is not None:
             self._hands_off(memo)
             self._refuse(entry, memo, Reason.NOT_ALLOWED, refusal)
             return
-        desired = self._wanted(resource, settings)
+        desired = self._wanted(entry, spec, memo, settings)
         target = Target(str(settings.address), desired.place)
         owner = self._claim(entry, target)
         if owner != entry.key:
@@ -69,10 +70,10 @@ class Reconciler:
             message = f"{owner} is older and names the same scheduler {target.place.scheduler_id}"
             self._refuse(entry, memo, Reason.CONFLICT, message)
             return
-        await self._set_finalizer(entry, wanted_finalizer=resource.spec.deletion_policy == "Delete")
+        await self._set_finalizer(entry, wanted_finalizer=spec.deletion_policy == "Delete")
         if self._leave_earlier_place(entry, memo, desired, target):
             return
-        intent = Intent.REMOVE if resource.spec.suspend else Intent.KEEP
+        intent = Intent.REMOVE if spec.suspend else Intent.KEEP
         self._hold(memo, world.sites.get(settings), target, desired, intent)
 
     def _claim(self, entry: Entry, target: Target) -> object:
@@ -91,7 +92,7 @@ class Reconciler:
             return
         others = tuple(name for name in entry.meta.finalizers if name != FINALIZER)
         body = await self._world.kube.write_finalizers(entry.meta, (*others, FINALIZER) if wanted_finalizer else others)
-        self._world.table.put(body)
+        self._world.table.put(Entry.read(body))
 
     def _leave_earlier_place(self, entry: Entry, memo: Memo, desired: Desired, target: Target) -> bool:
         """Clear the place that the resource had before. True: wait for it."""
@@ -120,16 +121,15 @@ class Reconciler:
 
     def _hold(self, memo: Memo, site: Site, target: Target, desired: Desired, intent: Intent) -> None:
         held = memo.held
-        if held is not None and (held.site is not site or held.target != target):
-            held.drop()
-            held = None
-        if held is None:
+        # A suspension or a resumption makes a new charge too: neither heals anything, and what was known of its ticks
+        # is over.
+        if held is None or held.site is not site or held.target != target or held.charge.intent is not intent:
+            self._hands_off(memo)
             memo.held = Held(site, Charge(desired, intent), target)
             site.take(memo.held.charge)
             return
-        if held.charge.desired != desired or held.charge.intent is not intent:
+        if held.charge.desired != desired:
             held.charge.desired = desired
-            held.charge.intent = intent
             held.charge.digest = None
         site.look_soon(held.charge)
 
@@ -169,15 +169,15 @@ class Reconciler:
             return memo.held.site, memo.held.target, memo.held.charge.desired
         earlier = registered_target(memo)
         site = None if earlier is None else world.sites.at(earlier.redis)
-        if entry.resource is None:
+        if entry.spec is None:
             if earlier is None:
                 return None
             if site is None:
                 raise ReferenceNotFound(f"the spec is invalid and {earlier.redis} is not among the known ones")
             owner = Owner(world.options.cluster, entry.key, entry.meta.uid, entry.meta.generation)
             return site, earlier, to_remove(owner, earlier.place)
-        settings = await world.references.resolve(entry.key.namespace, entry.resource.spec)
-        desired = self._wanted(entry.resource, settings)
+        settings = await world.references.resolve(entry.key.namespace, entry.spec)
+        desired = self._wanted(entry, entry.spec, memo, settings)
         target = earlier or Target(str(settings.address), desired.place)
         return (
             site or world.sites.get(settings),
@@ -185,14 +185,13 @@ class Reconciler:
             replace(desired, place=target.place, adopts_unstamped=earlier is not None or desired.adopts_unstamped),
         )
 
-    def _wanted(self, resource: TickSchedule, settings: RedisSettings) -> Desired:
+    def _wanted(self, entry: Entry, spec: TickScheduleSpec, memo: Memo, settings: RedisSettings) -> Desired:
         options = self._world.options
+        # Naming an id is asking for the scheduler that is there; with allow-lists it takes the annotation too.
+        named = spec.scheduler_id is not None and (entry.meta.adopts or not options.allow.restricts)
+        ours = registered_target(memo) == Target(str(settings.address), place(spec))
         return wanted(
-            resource,
-            cluster=options.cluster,
-            retention=options.retention,
-            redis=str(settings.address),
-            adopts_unstamped=not options.allow.restricts or resource.metadata.adopts,
+            entry.meta, spec, cluster=options.cluster, opts=options.template_opts, adopts_unstamped=named or ours
         )
 
     async def _wait_or_give_up(self, entry: Entry, memo: Memo, why: str) -> None:

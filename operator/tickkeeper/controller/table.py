@@ -1,33 +1,57 @@
 """The TickSchedules as the API server last told of them."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tickkeeper.api.errors import InvalidSpec
-from tickkeeper.api.resource import ResourceMeta, TickSchedule
+from tickkeeper.api.resource import GROUP, ResourceMeta
+from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.schedules.desired import ResourceKey
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One resource, read: ``resource`` is None where its spec is invalid, and ``fault`` says why."""
+    """One resource, read: ``spec`` is None where it is invalid, and ``fault`` says why.
+
+    Small, since there are ten thousand: the status stays as text until somebody wants it.
+    """
 
     meta: ResourceMeta
-    status: TickScheduleStatus
-    resource: TickSchedule | None = None
-    fault: InvalidSpec | None = None
+    spec: TickScheduleSpec | None
+    fault: InvalidSpec | None
+    _status: str
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Entry":
-        """Read a body; a spec that breaks a rule is kept as its fault."""
-        meta = ResourceMeta.parse(body)
-        status = TickScheduleStatus.parse(body.get("status"))
+        """Read a body; a spec that breaks a rule is kept as its fault.
+
+        Raises ValueError for a body that no API server hands out.
+        """
+        meta = ResourceMeta.parse({"metadata": _ours(body.get("metadata") or {})})
+        status = json.dumps(body.get("status"))
         try:
-            return cls(meta, status, resource=TickSchedule.parse(body))
+            return cls(meta, TickScheduleSpec.parse(body.get("spec")), None, status)
         except InvalidSpec as fault:
-            return cls(meta, status, fault=fault)
+            return cls(meta, None, fault, status)
+
+    @property
+    def status(self) -> TickScheduleStatus:
+        """The status, as the API server last told it."""
+        return TickScheduleStatus.parse(json.loads(self._status))
+
+    @property
+    def secret(self) -> tuple[str, str] | None:
+        """Namespace and name of the Secret that the resource names."""
+        redis = self.spec.redis if self.spec is not None else None
+        return None if redis is None else (self.meta.namespace, redis.secret_ref.name)
+
+    @property
+    def deletion_policy(self) -> str:
+        """What becomes of the scheduler when the resource goes; Delete where nobody can know."""
+        return self.spec.deletion_policy if self.spec is not None else "Delete"
 
     @property
     def key(self) -> ResourceKey:
@@ -58,14 +82,13 @@ class Table:
 
     _entries: dict[ResourceKey, Entry] = field(default_factory=dict)
 
-    def put(self, body: Mapping[str, Any]) -> Entry | None:
-        """Take in a body. Returns its entry when something changed that decides what to do, else None."""
-        entry = Entry.read(body)
+    def put(self, entry: Entry) -> bool:
+        """Take in an entry. Returns whether something changed that decides what to do."""
         before = self._entries.get(entry.key)
         if before is not None and before.meta.uid == entry.meta.uid and _older(entry.meta, before.meta):
-            return None
+            return False
         self._entries[entry.key] = entry
-        return entry if before is None or before.differs_for_us(entry) else None
+        return before is None or before.differs_for_us(entry)
 
     def drop(self, key: ResourceKey, uid: str) -> Entry | None:
         """Forget a resource that was deleted. Returns its last entry, None where another took its name since."""
@@ -85,6 +108,13 @@ class Table:
     def __iter__(self) -> Iterator[Entry]:
         """All entries."""
         return iter(tuple(self._entries.values()))
+
+
+def _ours(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata without what only others read: kubectl's last-applied-configuration is as long as the spec."""
+    annotations = metadata.get("annotations") or {}
+    own = {key: value for key, value in annotations.items() if key.startswith(f"{GROUP}/")}
+    return {**metadata, "annotations": own, "labels": {}}
 
 
 def _older(meta: ResourceMeta, than: ResourceMeta) -> bool:

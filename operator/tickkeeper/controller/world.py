@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tickkeeper.controller.kube import Kube
 from tickkeeper.controller.memo import Held, Memo
@@ -24,8 +25,9 @@ class Options:
 
     cluster: str
     namespaces: tuple[str, ...] = ()
-    retention: Retention = field(default_factory=Retention)
     allow: AllowList = field(default_factory=AllowList)
+    #: BullMQ's template options, the same for every schedule
+    template_opts: Mapping[str, Any] = field(default_factory=lambda: Retention().opts())
     #: seconds after which a deletion no longer waits for a Redis or a Secret that is gone
     deletion_grace_seconds: float = 60.0
 

@@ -60,6 +60,13 @@ def unique_snoozes(snoozes: Sequence[Snooze]) -> list[Snooze]:
     ]
 
 
+def age_seconds(older_than: timedelta) -> float:
+    """How long ago rows must have died to be purged, in seconds; at most a century."""
+    if older_than < timedelta():
+        raise ValueError(f"older_than is {older_than}: must not be negative")
+    return min(older_than, timedelta(days=36_525)).total_seconds()
+
+
 def _integer(row_id: int | UUID) -> int:
     if isinstance(row_id, bool) or not isinstance(row_id, int) or not -_LARGEST_ID <= row_id <= _LARGEST_ID:
         raise ValueError(f"row id is {row_id!r}: must be an integer of 64 bits in this store")

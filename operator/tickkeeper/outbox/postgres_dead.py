@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from tickkeeper.outbox.arguments import sorted_ids
+from tickkeeper.outbox.arguments import age_seconds, sorted_ids
 from tickkeeper.outbox.calls import StatementTimedOut
 from tickkeeper.outbox.store import DeadRow, Replayed
 
@@ -24,7 +24,7 @@ class PostgresDeadLetters:
     def __init__(self, query: Query) -> None:
         self._query = query
 
-    async def list(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
+    async def latest(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
         """Up to ``limit`` of them, latest death first."""
         if not 1 <= limit <= _MAX_LISTED:
             raise ValueError(f"limit is {limit}: must be 1 to {_MAX_LISTED}")
@@ -63,13 +63,12 @@ class PostgresDeadLetters:
         kind: str | None = None,
     ) -> int:
         """Delete those that died that long ago and fit every filter given, in batches; returns how many."""
-        if older_than < timedelta():
-            raise ValueError(f"older_than is {older_than}: must not be negative")
+        age = age_seconds(older_than)
         chosen = {"ids": None if ids is None else sorted_ids(ids), "tenant_id": tenant_id, "kind": kind}
         purged, size = 0, _BATCH
         while True:
             try:
-                ((gone,),) = await self._query("purge", {**chosen, "age": older_than.total_seconds(), "limit": size})
+                ((gone,),) = await self._query("purge", {**chosen, "age": age, "limit": size})
             except StatementTimedOut:
                 if size == 1:
                     raise

@@ -211,7 +211,7 @@ class OutboxStore(Protocol):
 class DeadLetters(Protocol):
     """The rows that were given up. Raises as the store does."""
 
-    async def list(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
+    async def latest(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
         """Up to ``limit`` of them, latest death first."""
         ...
 

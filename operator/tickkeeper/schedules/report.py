@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from tickkeeper.api.conditions import ConditionType, Reason, Status
 from tickkeeper.api.status import Condition, LastHeal, Registered, TickScheduleStatus
@@ -99,15 +100,22 @@ def _conditions(
         told.add(kind)
         before = previous.condition(kind)
         changed = before is None or before.status is not verdict.status
-        yield Condition(
-            type=kind,
-            status=verdict.status,
-            observed_generation=generation,
-            last_transition_time=now if changed or before is None else before.last_transition_time,
-            reason=verdict.reason,
-            message=_cut(verdict.message),
-        )
+        since = now.replace(microsecond=0) if changed or before is None else before.last_transition_time
+        yield _condition(kind, verdict, generation, since)
     yield from (condition for condition in previous.conditions if condition.type not in told)
+
+
+@lru_cache(maxsize=2048)
+def _condition(kind: ConditionType, verdict: Verdict, generation: int, since: datetime) -> Condition:
+    # Ten thousand schedules that were registered together share their conditions instead of holding six each.
+    return Condition(
+        type=kind,
+        status=verdict.status,
+        observed_generation=generation,
+        last_transition_time=since,
+        reason=verdict.reason,
+        message=_cut(verdict.message),
+    )
 
 
 def _cut(message: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tickkeeper.api.resource import TickSchedule
+from tickkeeper.api.resource import ResourceMeta
 from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.api.tick import Stamp
 from tickkeeper.schedules.desired import Cron, Desired, Every, Owner, Place, ResourceKey
@@ -42,33 +42,28 @@ def place(spec: TickScheduleSpec) -> Place:
 
 
 def wanted(
-    resource: TickSchedule, *, cluster: str, retention: Retention, redis: str, adopts_unstamped: bool = True
+    meta: ResourceMeta,
+    spec: TickScheduleSpec,
+    *,
+    cluster: str,
+    opts: Mapping[str, Any],
+    adopts_unstamped: bool,
 ) -> Desired:
-    """The scheduler that ``resource`` asks for. ``redis`` is its Redis' address, as status records it.
+    """The scheduler that a resource asks for, with ``opts`` as its template's options.
 
-    ``adopts_unstamped``: whether naming a scheduler's id is enough to adopt it.
+    ``adopts_unstamped``: whether it may take over a scheduler that bears no stamp.
     """
-    spec, meta = resource.spec, resource.metadata
     owner = Owner(cluster, ResourceKey(meta.namespace, meta.name), meta.uid, meta.generation)
-    where = place(spec)
-    named = spec.scheduler_id is not None and adopts_unstamped
     return Desired(
         owner=owner,
-        place=where,
+        place=place(spec),
         schedule=_schedule(spec, meta.uid),
         job_name=spec.job_name,
         data=_data(spec, owner),
-        opts=retention.opts(),
-        adopts_unstamped=named or _was_registered(resource, where, redis),
+        opts=opts,
+        adopts_unstamped=adopts_unstamped,
         adopts_foreign=meta.adopts,
         deletion_policy=spec.deletion_policy,
-    )
-
-
-def _was_registered(resource: TickSchedule, where: Place, redis: str) -> bool:
-    registered = resource.status.registered
-    return registered is not None and (
-        (registered.redis, registered.prefix, registered.queue_name, registered.scheduler_id) == (redis, *where)
     )
 
 

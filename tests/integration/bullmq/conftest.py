@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from tickkeeper.bullmq.apply import Applier
 from tickkeeper.bullmq.clients import RedisSettings, connect
 from tickkeeper.bullmq.keys import QueueKey
-from tickkeeper.bullmq.observe import Look, Observer
+from tickkeeper.bullmq.observe import Look, Observer, Wanted
 from tickkeeper.schedules.checks import Standing, plan, plan_removal
 from tickkeeper.schedules.desired import Cron, Desired, Every, Owner, Place, ResourceKey
 from tickkeeper.schedules.plan import Plan, State
@@ -56,7 +56,7 @@ class Bench:
 
     async def look(self, wanted: Desired, digest: str | None = None) -> Look:
         queue = QueueKey(wanted.place.prefix, wanted.place.queue)
-        return await self.observer.look(queue, [(wanted, digest)], now=int(time.time() * 1000))
+        return await self.observer.look(queue, [Wanted(wanted, digest)], now=int(time.time() * 1000))
 
     async def plan(self, wanted: Desired, standing: Standing | None = None) -> Plan:
         sight = (await self.look(wanted)).sights[wanted.place.scheduler_id]

@@ -29,7 +29,7 @@ class Operator:
             "PYTHONPATH": str(ROOT / "operator"),
             "TICKKEEPER_HTTP_PORT": "0",
             "TICKKEEPER_LOG_LEVEL": "debug",
-            "TICKKEEPER_SWEEP_SECONDS": "1",
+            "TICKKEEPER_SWEEP_SECONDS": "0.5",
             **environment,
         }
         self._popen: subprocess.Popen[bytes] | None = None

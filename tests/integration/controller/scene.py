@@ -104,9 +104,7 @@ class Scene:
         self._patch(name, {"metadata": {"annotations": wanted}})
 
     def _patch(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self.cluster.schedules.patch_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, name, body
-        )
+        return self.cluster.schedules.patch_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name, body)
 
     def delete(self, name: str = "acme") -> None:
         self.cluster.schedules.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
@@ -213,8 +211,7 @@ class Scene:
 
     def driver_starts(self, id_: str = "drain.acme", every: int = 60_000, queue: str = "ticks", **data: Any) -> None:
         """What an application does that registers its clock itself: no stamp, no retention."""
-        template = {"data": data} if data else {}
-        self._as_driver(queue, lambda bull: bull.upsertJobScheduler(id_, {"every": every}, "drain", **_args(template)))
+        self._as_driver(queue, lambda bull: bull.upsertJobScheduler(id_, {"every": every}, "drain", data or None))
 
     def driver_stops(self, id_: str = "drain.acme", queue: str = "ticks") -> None:
         """What its last replica does."""
@@ -246,7 +243,3 @@ class Scene:
         bodies = self.cluster.schedules.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)["items"]
         told = [json.dumps({"name": each["metadata"]["name"], "status": each.get("status")}) for each in bodies]
         return "\n".join([*told, *map(str, self.events()), self.operator.tail])
-
-
-def _args(template: dict[str, Any]) -> dict[str, Any]:
-    return {"jobData": template["data"]} if template else {}

@@ -119,3 +119,12 @@ async def ticks(redis_url: str) -> AsyncIterator[Queue]:
     """Queue ``ticks`` on the session's Redis."""
     async with queue_of(redis_url) as queue:
         yield queue
+
+
+@pytest.fixture(autouse=True)
+def _own_garbage():
+    """What a test left open is reported with that test, not with a later one."""
+    yield
+    import gc
+
+    gc.collect()

@@ -21,6 +21,7 @@ SELECT count(*), 0 FROM gone;
 -- name: fail
 -- Rows go back for a later try, or to outbox_dead when told so or when that was their last attempt.
 -- A handler that raised has at least not killed its worker: the row is no suspect any more.
+-- One time for all of them: rows that wait equally long come back in the order of their ids.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(errors)s::text[], %(afters)s::float8[], %(dead)s::boolean[])
         AS g (id, error, after, dead)
@@ -49,7 +50,7 @@ buried AS (
 ),
 back AS (
     UPDATE {schema}.outbox o
-       SET available_at = clock_timestamp() + make_interval(secs => coalesce(
+       SET available_at = statement_timestamp() + make_interval(secs => coalesce(
                v.after,
                least(%(cap)s::float8, %(base)s::float8 * power(2, least(o.attempts - 1, 30))) * (0.5 + random() / 2))),
            lease_id = NULL, lease_until = NULL, suspect = false, last_error = v.error

@@ -1,0 +1,74 @@
+"""The dead letters of the in-memory outbox."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tickkeeper.outbox.arguments import age_seconds, sorted_ids
+from tickkeeper.outbox.store import DeadRow, Replayed
+from tickkeeper.testing.entry import Entry
+
+
+class InMemoryDeadLetters:
+    """See ``DeadLetters``."""
+
+    def __init__(self, live: dict[int, Entry], dead: dict[int, Entry], now: Callable[[], datetime]) -> None:
+        self._live = live
+        self._dead = dead
+        self._now = now
+
+    async def latest(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
+        """Up to ``limit`` of them, latest death first."""
+        if limit < 1:
+            raise ValueError(f"limit is {limit}: must be at least 1")
+        rows = [each.as_dead() for each in self._chosen(None, tenant_id, kind)]
+        return sorted(rows, key=lambda row: (row.died_at, row.id), reverse=True)[:limit]
+
+    async def replay(
+        self, *, ids: Sequence[int | UUID] | None = None, tenant_id: str | None = None, kind: str | None = None
+    ) -> Replayed:
+        """Put back those that fit every filter given, with their own ids and all their attempts."""
+        due, replayed, skipped = self._now(), 0, []
+        for entry in sorted(self._chosen(ids, tenant_id, kind), key=lambda each: -each.id):
+            if self._has_twin(entry):
+                skipped.append(entry.id)
+                continue
+            del self._dead[entry.id]
+            entry.attempts, entry.available_at, entry.open = 0, due, True
+            entry.reason = entry.died_at = entry.lease_id = entry.lease_until = None
+            entry.suspect = False
+            self._live[entry.id] = entry
+            replayed += 1
+        return Replayed(replayed, tuple(sorted(skipped)))
+
+    async def purge(
+        self,
+        *,
+        older_than: timedelta,
+        ids: Sequence[int | UUID] | None = None,
+        tenant_id: str | None = None,
+        kind: str | None = None,
+    ) -> int:
+        """Delete those that died that long ago and fit every filter given; returns how many."""
+        latest = self._now() - timedelta(seconds=age_seconds(older_than))
+        gone = [
+            each for each in self._chosen(ids, tenant_id, kind) if each.died_at is not None and each.died_at <= latest
+        ]
+        for entry in gone:
+            del self._dead[entry.id]
+        return len(gone)
+
+    def _chosen(self, ids: Sequence[int | UUID] | None, tenant_id: str | None, kind: str | None) -> list[Entry]:
+        wanted = None if ids is None else set(sorted_ids(ids))
+        return [
+            each
+            for each in self._dead.values()
+            if (wanted is None or each.id in wanted)
+            and tenant_id in (None, each.tenant_id)
+            and kind in (None, each.kind)
+        ]
+
+    def _has_twin(self, entry: Entry) -> bool:
+        return entry.dedup_key is not None and any(
+            each.dedup_key == entry.dedup_key and each.tenant_id == entry.tenant_id for each in self._live.values()
+        )
