@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import traceback
 from contextlib import ExitStack
 from types import FrameType
 
@@ -72,7 +73,7 @@ def _play(timeline: Timeline, ending: ExitStack, *, keep: bool, current_cluster:
             timeline.line(scene.label, scene.done, seen.text, seen.healed, seen.tick)
         now = "the end"
         timeline.line("", "all in all", _summary(stage))
-    except (MissingPart, PartFailed, SceneFailed) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was, it is told with the logs beside it
         timeline.close()
         _tell_failure(now, error, parts)
         code = 1
@@ -108,6 +109,8 @@ def _summary(stage: Stage) -> str:
 
 
 def _tell_failure(where: str, error: Exception, parts: Parts) -> None:
+    if not isinstance(error, MissingPart | PartFailed | SceneFailed):
+        traceback.print_exception(error)
     for program in parts.programs:
         say(f"the last lines of tickkeeper {program.name}:\n{wrap(program.last_lines())}")
     say(f"demo: failed at {where}: {error}")

@@ -70,8 +70,11 @@ class Database:
     def delivered(self, ids: list[int]) -> Delivered:
         """What became of these rows."""
         found = self._reader.execute(
-            "SELECT count(*), extract(epoch FROM min(delivered_at))::float8, extract(epoch FROM max(delivered_at))::float8,"
-            " array_agg(DISTINCT tenant_id) FROM deliveries WHERE row_id = ANY (%s)",
+            """
+            SELECT count(*), extract(epoch FROM min(delivered_at))::float8,
+                   extract(epoch FROM max(delivered_at))::float8, array_agg(DISTINCT tenant_id)
+              FROM deliveries WHERE row_id = ANY (%s)
+            """,
             [ids],
         ).fetchone()
         assert found is not None

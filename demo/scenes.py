@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from demo.stage import KEYS, SceneFailed, Schedule, Seen, Stage
+from demo.replica import stop_another_replica
+from demo.stage import SceneFailed, Schedule, Seen, Stage
 from demo.timeline import span
-from demo.watch import Tick, missed, on_its_slots
+from demo.watch import KEYS, Tick, leftovers, missed, on_its_slots
 
 _HERE = Path(__file__).resolve().parent
 _ROWS = 20
@@ -31,7 +32,9 @@ def apply(stage: Stage) -> Seen:
     stage.kubectl("apply", "-f", str(_HERE / "acme.yaml"))
     registered = stage.back(stage.acme, since=began)
     stage.kubectl("wait", "tickschedule/acme", "--for=condition=Ready", "--timeout=30s")
-    return Seen(f"registered as {KEYS}repeat:{stage.acme.id} {span(registered - began)} later, kubectl included; Ready")
+    first = stage.ticks(stage.acme, 1, since=began)[0]
+    text = f"registered as {KEYS}repeat:{stage.acme.id} {span(registered - began)} later, kubectl included; Ready=True"
+    return Seen(text, tick=first.done - began)
 
 
 def first_ticks(stage: Stage) -> Seen:
@@ -40,7 +43,7 @@ def first_ticks(stage: Stage) -> Seen:
     ticks = stage.ticks(stage.acme, 3, since=began)
     stage.check(on_its_slots(ticks, stage.acme.every), f"the ticks are off their slots: {[t.slot for t in ticks]}")
     late = max(tick.done - tick.slot for tick in ticks)
-    return Seen(f"3 ticks, 1000 ms apart, each done at most {span(late)} after it was due", tick=ticks[0].done - began)
+    return Seen(f"3 ticks, 1000 ms apart, each done at most {span(late)} after it was due")
 
 
 def rows(stage: Stage) -> Seen:
@@ -51,9 +54,7 @@ def rows(stage: Stage) -> Seen:
     delivered = stage.delivered(ids, "acme")
     tick = stage.ticks(stage.acme, 1, since=began)[0]
     took = span(delivered.last - delivered.first)
-    text = (
-        f"the next tick claimed {tick.result.get('claimed')} and delivered {tick.result.get('done')} of them, in {took}"
-    )
+    text = f"the next tick delivered {tick.result.get('done')} of them, in {took}"
     return Seen(text, tick=delivered.first - began)
 
 
@@ -62,7 +63,7 @@ def replica_stops(stage: Stage) -> Seen:
     before = stage.after_a_tick(stage.acme)
     began = time.time()
     with ThreadPoolExecutor(max_workers=1) as threads:
-        replica = threads.submit(_remove_as_another_replica, stage)
+        replica = threads.submit(stop_another_replica, stage.parts.node, stage.parts.redis.url, stage.acme.id)
         stage.wait("the removal", lambda: stage.watch.lost(stage.acme.id, since=began) or replica.done())
         # Mended before we could see it missing: then it was gone at the latest when the replica had ended.
         gone = stage.watch.lost(stage.acme.id, since=began) or time.time()
@@ -90,9 +91,7 @@ def redis_restarts(stage: Stage) -> Seen:
     healed = stage.back(stage.acme, since=answered)
     delivered = stage.delivered(ids, "acme").first
     after = stage.ticks(stage.acme, 1, since=healed)[0]
-    text = (
-        f"Ready=False while it was away, {span(answered - began)}; from its return: {_slots(stage.acme, before, after)}"
-    )
+    text = f"away for {span(answered - began)}, Ready=False meanwhile; from its return: {_slots(stage.acme, before, after)}"
     return Seen(f"{text}; {_told(stage)}", healed - answered, delivered - answered)
 
 
@@ -173,7 +172,7 @@ def deletion(stage: Stage) -> Seen:
     stage.kubectl("delete", "tickschedule", "acme", "globex", "--timeout=30s")
     took = time.time() - began
     for schedule in (stage.acme, stage.globex):
-        left = _left_of(stage, schedule)
+        left = leftovers(stage.redis, schedule.id)
         stage.check(not left, f"of {schedule.id} is left: {', '.join(left)}")
     queue = {str(key).removeprefix(KEYS).split(":")[0] for key in stage.redis.scan_iter(f"{KEYS}*")}
     history = ", ".join(sorted(queue - {"repeat"}))

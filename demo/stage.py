@@ -10,13 +10,12 @@ import redis
 from demo.cluster import kubectl
 from demo.database import Delivered
 from demo.parts import Parts
-from demo.watch import LOOK_SECONDS, QUEUE, Tick, Watch
+from demo.watch import KEYS, LOOK_SECONDS, Tick, Watch
 from tickkeeper.schedules.identity import derive_scheduler_id
 
 T = TypeVar("T")
 
 JOB_NAME = "drain"
-KEYS = f"bull:{QUEUE}:"
 #: Seconds that anything may take before the demo says that it failed; all of it takes a fraction of that.
 PATIENCE = 30.0
 

@@ -11,7 +11,14 @@ import redis
 
 LOOK_SECONDS = 0.002
 QUEUE = "ticks"
-_BASE = f"bull:{QUEUE}:"
+KEYS = f"bull:{QUEUE}:"
+_PENDING: dict[str, Callable[..., Any]] = {
+    "delayed": redis.Redis.zrange,
+    "prioritized": redis.Redis.zrange,
+    "wait": redis.Redis.lrange,
+    "paused": redis.Redis.lrange,
+    "active": redis.Redis.lrange,
+}
 _FIELDS = ("rjk", "data", "finishedOn", "returnvalue", "failedReason")
 
 
@@ -117,10 +124,10 @@ class Watch:
 
     def _ask(self) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipe:
-            pipe.zrange(f"{_BASE}repeat", 0, -1)
+            pipe.zrange(f"{KEYS}repeat", 0, -1)
             for place in ("completed", "failed"):
                 # From the newest on, itself included: two can be done in one millisecond.
-                pipe.zrangebyscore(f"{_BASE}{place}", self._since, "+inf", withscores=True)
+                pipe.zrangebyscore(f"{KEYS}{place}", self._since, "+inf", withscores=True)
             return pipe.execute()
 
     def _note(self, look: Look) -> None:
@@ -131,7 +138,7 @@ class Watch:
         for id_, score in found:
             if id_ in self._known:
                 continue
-            fields: Any = self._client.hmget(f"{_BASE}{id_}", *_FIELDS)
+            fields: Any = self._client.hmget(f"{KEYS}{id_}", *_FIELDS)
             self._known.add(id_)
             self._since = max(self._since, score)
             if tick := read_tick(id_, fields):
@@ -163,3 +170,14 @@ def missed(before: Tick, after: Tick, every_seconds: float) -> int:
 def on_its_slots(ticks: Sequence[Tick], every_seconds: float) -> bool:
     """Whether each tick was due a whole number of intervals after the first: the phase was kept, to the millisecond."""
     return all(round((tick.slot - ticks[0].slot) * 1000) % round(every_seconds * 1000) == 0 for tick in ticks)
+
+
+def leftovers(client: redis.Redis, scheduler: str) -> list[str]:
+    """What of a scheduler could still tick: its entry, its hash, its pending jobs."""
+    left = ["its entry"] if client.zscore(f"{KEYS}repeat", scheduler) is not None else []
+    if client.exists(f"{KEYS}repeat:{scheduler}"):
+        left.append("its hash")
+    for place, read in _PENDING.items():
+        jobs: Any = read(client, f"{KEYS}{place}", 0, -1)
+        left += [f"{job} in {place}" for job in jobs if job.startswith(f"repeat:{scheduler}:")]
+    return left

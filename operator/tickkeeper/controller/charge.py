@@ -1,6 +1,6 @@
 """One scheduler in the operator's charge, and what a look at it came to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tickkeeper.bullmq.keys import QueueKey
@@ -31,13 +31,20 @@ class Charge:
     history: History = field(default_factory=History)
     #: the last look found it registered as it must be
     in_place: bool = False
-    #: it has been found in place at least once since the operator took charge
+    #: this process registered it, or found it right: whoever overwrites it since then, it is ours
+    ours: bool = False
+    #: it has been found in place at least once, and the status says so
     seen_in_place: bool = False
 
     @property
     def queue(self) -> QueueKey:
         """The queue it lies in."""
         return QueueKey(self.desired.place.prefix, self.desired.place.queue)
+
+    @property
+    def claim(self) -> Desired:
+        """What it must be, by what is known by now."""
+        return replace(self.desired, adopts_unstamped=True) if self.ours else self.desired
 
     @property
     def wanted(self) -> Wanted:

@@ -128,10 +128,10 @@ class Inspection:
             return _HEALTHY
         observed: Observed = sight.observed
         if charge.intent is Intent.REMOVE:
-            return plan_removal(charge.desired, observed)
+            return plan_removal(charge.claim, observed)
         observed = replace(observed, queue=replace(observed.queue, workers=workers))
         standing = charge.history.standing(time.monotonic(), own_clock_off=self._safety.clock_off)
-        return plan(charge.desired, observed, standing)
+        return plan(charge.claim, observed, standing)
 
     async def _workers(self, queue: QueueKey) -> int | None:
         try:
@@ -171,6 +171,7 @@ class Inspection:
             return
         charge.digest = digest if found.in_place else None
         if found.in_place:
+            charge.ours = True
             acted_on = found.plan if found.plan.acts else found.after
             charge.watch = charge.watch.judge(acted_on, found.seen)
 

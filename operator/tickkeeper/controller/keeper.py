@@ -76,6 +76,7 @@ class Keeper:
         if last is None:
             return
         memo = self._world.memos.pop(entry.key, None)
+        self._world.publisher.forget(entry.key)
         for other in self._world.claims.release(entry.key):
             self._world.queue.add(other)
         if memo is None:

@@ -1,5 +1,6 @@
 """What the operator remembers of one resource between two looks."""
 
+import math
 from dataclasses import dataclass
 
 from tickkeeper.api.status import TickScheduleStatus
@@ -37,4 +38,6 @@ class Memo:
     removed: bool = False
     #: when this process began to clear it for a deletion (epoch seconds)
     clearing_since: float | None = None
+    #: when an event last told of a heal (monotonic seconds)
+    heal_told_at: float = -math.inf
     failures: int = 0

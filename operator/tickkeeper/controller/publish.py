@@ -1,10 +1,12 @@
 """Reports become statuses and events."""
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tickkeeper.api.conditions import EventReason
 from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.controller.memo import Memo
 from tickkeeper.controller.writer import Notice, Writer
@@ -15,6 +17,9 @@ from tickkeeper.schedules.report import Report, next_status
 
 #: Beyond so many events of one reason at once, one stands for all: a Redis that comes back heals a thousand.
 _MOST_AT_ONCE = 5
+
+#: Seconds between two events of heals of one resource.
+_BETWEEN_HEALS = 10.0
 
 #: Fields of the status that a merge patch must name to clear them.
 _OPTIONAL = ("observedGeneration", "registered", "lastHeal")
@@ -31,7 +36,8 @@ class Publisher:
         """Take in a report. Returns whether the status changed."""
         status = next_status(memo.status, report, datetime.now(UTC))
         for announcement in announcements(memo.status, report, healed):
-            self.announce(key, memo, announcement)
+            if self._is_worth_telling(memo, announcement):
+                self.announce(key, memo, announcement)
         if status == memo.status:
             return False
         memo.status = status
@@ -42,6 +48,20 @@ class Publisher:
         """An event that no report carries."""
         notice = Notice(key, memo.uid, announcement.reason, announcement.message, announcement.warning)
         self._pending[announcement.reason].append(notice)
+
+    def _is_worth_telling(self, memo: Memo, announcement: Announcement) -> bool:
+        """Of heals that come one after another, the first; the status counts them all."""
+        if announcement.reason not in (EventReason.HEALED, EventReason.DRIFT_CORRECTED):
+            return True
+        now = time.monotonic()
+        if now - memo.heal_told_at < _BETWEEN_HEALS:
+            return False
+        memo.heal_told_at = now
+        return True
+
+    def forget(self, key: ResourceKey) -> None:
+        """A resource is gone."""
+        self._writer.forget(key)
 
     def flush(self) -> None:
         """Post the events of one pass."""

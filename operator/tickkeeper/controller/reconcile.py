@@ -65,14 +65,14 @@ class Reconciler:
         desired = self._wanted(entry, spec, memo, settings)
         target = Target(str(settings.address), desired.place)
         owner = self._claim(entry, target)
+        if self._leave_earlier_place(entry, memo, desired, target):
+            return
         if owner != entry.key:
             self._hands_off(memo)
             message = f"{owner} is older and names the same scheduler {target.place.scheduler_id}"
             self._refuse(entry, memo, Reason.CONFLICT, message)
             return
         await self._set_finalizer(entry, wanted_finalizer=spec.deletion_policy == "Delete")
-        if self._leave_earlier_place(entry, memo, desired, target):
-            return
         intent = Intent.REMOVE if spec.suspend else Intent.KEEP
         self._hold(memo, world.sites.get(settings), target, desired, intent)
 

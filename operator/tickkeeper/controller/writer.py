@@ -15,6 +15,8 @@ _log = structlog.get_logger(__name__)
 
 #: Events that wait; beyond it the oldest are dropped, since conditions tell the same.
 _MOST_EVENTS = 1_000
+#: Seconds between two statuses of one resource: a fault that comes again and again costs one write a second.
+_GAP = 1.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 
@@ -39,6 +41,9 @@ class Writer:
         self._gap = 1.0 / per_second
         self._lanes = lanes
         self._statuses: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
+        #: statuses that wait for their resource's gap to pass
+        self._parked: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
+        self._written_at: dict[ResourceKey, float] = {}
         self._events: deque[Notice] = deque(maxlen=_MOST_EVENTS)
         self._in_flight = 0
         self._work = asyncio.Event()
@@ -50,8 +55,22 @@ class Writer:
 
     def status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
         """Write ``status`` soon, in place of one that still waits."""
-        self._statuses[key] = (uid, status)
-        self._wake()
+        if key in self._parked:
+            self._parked[key] = (uid, status)
+            return
+        loop = asyncio.get_running_loop()
+        gap = self._written_at.get(key, -_GAP) + _GAP - loop.time()
+        if gap > 0 and key not in self._statuses:
+            self._parked[key] = (uid, status)
+            loop.call_later(gap, self._unpark, key)
+        else:
+            self._statuses[key] = (uid, status)
+            self._wake()
+
+    def _unpark(self, key: ResourceKey) -> None:
+        if (parked := self._parked.pop(key, None)) is not None:
+            self._statuses[key] = parked
+            self._wake()
 
     def event(self, notice: Notice) -> None:
         """Post an event soon."""
@@ -61,6 +80,8 @@ class Writer:
     def forget(self, key: ResourceKey) -> None:
         """A resource is gone: its status needs no writing."""
         self._statuses.pop(key, None)
+        self._parked.pop(key, None)
+        self._written_at.pop(key, None)
 
     async def drained(self) -> None:
         """Wait until nothing waits to be written."""
@@ -95,6 +116,7 @@ class Writer:
         if self._statuses:
             key = next(iter(self._statuses))
             uid, status = self._statuses.pop(key)
+            self._written_at[key] = asyncio.get_running_loop().time()
             if not await self._try(self._kube.write_status, key, uid, status):
                 self._statuses.setdefault(key, (uid, status))
         elif self._events:

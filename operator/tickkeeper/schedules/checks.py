@@ -25,8 +25,10 @@ OVERDUE_MAX_MS = 300_000
 class Standing:
     """What the operator remembers of a schedule, and knows of itself."""
 
-    #: another writer keeps undoing ours: leave it until the back-off is over
-    held_back: bool = False
+    #: another writer keeps changing ours back: leave it until the back-off is over
+    corrections_held: bool = False
+    #: somebody keeps removing it: leave it until the back-off is over
+    heals_held: bool = False
     #: resets (remove, then upsert) are used up for now
     resets_used_up: bool = False
     #: our own clock is off Redis' by more than a second: no verdict on others' clocks
@@ -49,11 +51,15 @@ def plan(desired: Desired, observed: Observed, standing: Standing | None = None)
 
 
 def _held(found: Plan, standing: Standing) -> Plan:
-    if found.state is State.DIFFERS and standing.held_back:
-        return Plan(State.HELD_BACK, message=found.message, reason=Reason.FIGHTING)
-    if found.state in (State.CLOCK_AHEAD, State.OFF_PHASE) and standing.resets_used_up:
-        return Plan(State.HELD_BACK, message=found.message, reason=Reason.FIGHTING)
-    return found
+    held = {
+        State.DIFFERS: standing.corrections_held,
+        State.CLOCK_AHEAD: standing.resets_used_up,
+        State.OFF_PHASE: standing.resets_used_up,
+    }.get(found.state, standing.heals_held and found.acts and found.state is not State.OUTDATED)
+    if not held:
+        return found
+    message = f"undone again and again, tried less often now: {found.message}"
+    return Plan(State.HELD_BACK, message=message, reason=Reason.FIGHTING)
 
 
 def plan_removal(desired: Desired, observed: Observed) -> Plan:

@@ -6,41 +6,63 @@ from dataclasses import dataclass, field
 from tickkeeper.schedules.checks import Standing
 from tickkeeper.schedules.plan import Plan, State
 
-#: This many corrections within WINDOW seconds are a fight, no longer a drift.
-_PATIENCE = 3
+#: Seconds that count as lately.
 _WINDOW = 600.0
-_FIRST_HOLD = 15.0
-_LONGEST_HOLD = 300.0
-#: Resets give up a due time: more than this many in the window would keep a schedule from ticking at all.
+
+
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How many repetitions are taken as they come; each one more doubles the pause from ``first`` to ``longest``."""
+
+    free: int
+    first: float
+    longest: float
+
+    def hold(self, count: int) -> float:
+        over = count - self.free
+        return 0.0 if over < 0 else min(self.longest, self.first * 2.0 ** min(over, 10))
+
+
+#: Another's change undone three times is a fight, no longer a drift.
+_CORRECTIONS = _Patience(3, 15.0, 300.0)
+#: A removal is healed at once as often as a large rolling deploy makes one; a loop is slowed down.
+_HEALS = _Patience(30, 1.0, 15.0)
+#: Resets give up a due time: more of them would keep a schedule from ticking at all.
 _RESETS = 2
 
 
 @dataclass(slots=True)
 class History:
-    """Times (seconds, any monotonic clock) of corrections and resets of one schedule."""
+    """Times (seconds, any monotonic clock) of what was done to one schedule."""
 
     _corrections: deque[float] = field(default_factory=deque)
+    _heals: deque[float] = field(default_factory=deque)
     _resets: deque[float] = field(default_factory=deque)
 
     def note(self, plan: Plan, now: float) -> None:
         """Remember a plan that was carried out."""
-        if plan.state is State.DIFFERS:
-            self._corrections.append(now)
-        elif plan.state in (State.CLOCK_AHEAD, State.OFF_PHASE):
-            self._resets.append(now)
+        match plan.state:
+            case State.DIFFERS:
+                self._corrections.append(now)
+            case State.CLOCK_AHEAD | State.OFF_PHASE:
+                self._resets.append(now)
+            case State.OUTDATED:
+                pass
+            case _:
+                self._heals.append(now)
 
     def standing(self, now: float, *, own_clock_off: bool = False) -> Standing:
         """What the core needs to know at ``now``."""
-        for times in (self._corrections, self._resets):
+        for times in (self._corrections, self._heals, self._resets):
             while times and now - times[0] > _WINDOW:
                 times.popleft()
         return Standing(
-            held_back=bool(self._corrections) and now < self._corrections[-1] + self.hold_seconds(),
+            corrections_held=_is_held(self._corrections, _CORRECTIONS, now),
+            heals_held=_is_held(self._heals, _HEALS, now),
             resets_used_up=len(self._resets) >= _RESETS,
             own_clock_off=own_clock_off,
         )
 
-    def hold_seconds(self) -> float:
-        """How long the last correction holds the next one back: 0, then doubling from 15 s to 5 min."""
-        over = len(self._corrections) - _PATIENCE
-        return 0.0 if over < 0 else min(_LONGEST_HOLD, _FIRST_HOLD * 2.0**over)
+
+def _is_held(times: deque[float], patience: _Patience, now: float) -> bool:
+    return bool(times) and now < times[-1] + patience.hold(len(times))

@@ -49,7 +49,10 @@ class Redactor:
         """Add secret values; of a URL or DSN with credentials, its password too."""
         forms = set(self._secrets)
         for secret in secrets:
-            for value in (secret, *_passwords_in(secret)):
+            passwords = _passwords_in(secret)
+            # An address without credentials is what a log should name.
+            whole = () if "://" in secret and not passwords else (secret,)
+            for value in (*whole, *passwords):
                 forms |= {form for form in _forms(value) if len(form) >= _MIN_SECRET}
         # Longest first: a secret that holds another one is masked whole.
         self._secrets = tuple(sorted(forms, key=lambda form: (-len(form), form)))

@@ -30,6 +30,7 @@ class Operator:
             "TICKKEEPER_HTTP_PORT": "0",
             "TICKKEEPER_LOG_LEVEL": "debug",
             "TICKKEEPER_SWEEP_SECONDS": "0.5",
+            "TICKKEEPER_SECRET_REFRESH_SECONDS": "2",
             **environment,
         }
         self._popen: subprocess.Popen[bytes] | None = None

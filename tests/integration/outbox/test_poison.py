@@ -1,8 +1,8 @@
 """A row that kills its worker dies alone."""
 
+import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from datetime import timedelta
@@ -52,8 +52,8 @@ async def test_c10_with_real_processes(postgres: PostgresBench, dsn: str, tmp_pa
     for _ in range(4):
         child = [sys.executable, str(Path(__file__).with_name("suicidal.py")), str(notes)]
         paths = os.pathsep.join([str(ROOT / "operator"), str(ROOT)])
-        done = subprocess.run(child, env={**os.environ, "DSN": dsn, "PYTHONPATH": paths}, timeout=120, check=False)
-        ends.append(done.returncode)
+        worker = await asyncio.create_subprocess_exec(*child, env={**os.environ, "DSN": dsn, "PYTHONPATH": paths})
+        ends.append(await asyncio.wait_for(worker.wait(), 120))
     assert ends == [-signal.SIGKILL] * 3 + [0]
     started = Counter(int(line) for line in notes.read_text().split())
     assert set(started) == {each.id for each in sent}
