@@ -63,7 +63,7 @@ def _play(timeline: Timeline, ending: ExitStack, *, keep: bool, current_cluster:
         timeline.line("", "three servers, on 127.0.0.1 only", "they answer; CRD, RBAC and the outbox's schema applied")
         timeline.doing("", "starting the operator and a worker")
         parts.start_programs()
-        account = "the operator as the service account of deploy/rbac.yaml, which may read no Secret"
+        account = "the operator as the account of deploy/rbac.yaml"
         timeline.line("", "tickkeeper operator, tickkeeper worker", f"both ready; {account}")
         stage = _stage(parts, timeline, ending)
         for scene in SCENES:

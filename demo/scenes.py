@@ -91,8 +91,8 @@ def redis_restarts(stage: Stage) -> Seen:
     healed = stage.back(stage.acme, since=answered)
     delivered = stage.delivered(ids, "acme").first
     after = stage.ticks(stage.acme, 1, since=healed)[0]
-    text = f"away for {span(answered - began)}, Ready=False meanwhile; from its return: {_slots(stage.acme, before, after)}"
-    return Seen(f"{text}; {_told(stage)}", healed - answered, delivered - answered)
+    away = f"away for {span(answered - began)}, Ready=False meanwhile; from its return:"
+    return Seen(f"{away} {_slots(stage.acme, before, after)}; {_told(stage)}", healed - answered, delivered - answered)
 
 
 def operator_restarts(stage: Stage) -> Seen:

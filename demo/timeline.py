@@ -4,6 +4,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Protocol
 
 from rich import box
@@ -17,6 +18,8 @@ from demo.watch import Watch
 
 _STRIP_CELLS = 88
 _LIVE_SECONDS = 22.0
+_ROWS_A_LINE = 2
+_OTHER_ROWS = 9
 #: by whether it ticked and whether it was gone
 _MARKS = {(False, False): "-", (True, False): "|", (False, True): "x", (True, True): "+"}
 
@@ -138,6 +141,11 @@ class _Table(_Base):
             self._now = ("", "")
             self._live.stop()
 
+    @property
+    def _fitting(self) -> int:
+        """How many of the newest lines a small screen has room for; at the end all of them are shown."""
+        return len(self._lines) if self._closed else max(3, (self._console.height - _OTHER_ROWS) // _ROWS_A_LINE)
+
     def _render(self) -> RenderableType:
         table = Table(box=box.SIMPLE_HEAD, expand=True, padding=(0, 1, 0, 0), title=self._title, title_justify="left")
         table.add_column("at", justify="right", style="dim", no_wrap=True)
@@ -146,7 +154,7 @@ class _Table(_Base):
         table.add_column("what was seen", ratio=6)
         table.add_column("back after", justify="right", style="green", no_wrap=True)
         table.add_column("next tick", justify="right", style="green", no_wrap=True)
-        for line in self._lines:
+        for line in self._lines[-self._fitting :]:
             times = (span(line.healed), span(line.next_tick))
             table.add_row(f"{line.at:.1f} s", line.label, line.done, line.seen, *times)
         since = self._began if self._closed else time.time() - _LIVE_SECONDS
@@ -182,9 +190,10 @@ def strip(watch: Watch, scheduler: str, since: float, cell: float, cells: int) -
 
 
 def _gaps(watch: Watch, scheduler: str) -> Sequence[tuple[float, float]]:
-    looks = tuple(watch.looks)
-    ends = [look.at for look in looks[1:]] + [float("inf")]
-    return [(look.at, end) for look, end in zip(looks, ends, strict=True) if not look.has(scheduler)]
+    """When it was missing, after it had been there once."""
+    looks = tuple(dropwhile(lambda look: not look.has(scheduler), tuple(watch.looks)))
+    ends = [*(look.at for look in looks[1:]), float("inf")]
+    return [(look.at, end) for look, end in zip(looks, ends, strict=bool(looks)) if not look.has(scheduler)]
 
 
 def wrap(lines: Sequence[str]) -> str:

@@ -43,7 +43,11 @@ class RedisSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _readable_url(cls, url: SecretStr) -> SecretStr:
-        _address(urlparse(url.get_secret_value()))
+        try:
+            parsed = urlparse(url.get_secret_value())
+        except ValueError:
+            raise ValueError("url cannot be read: brackets must hold an IPv6 address") from None
+        _address(parsed)
         return url
 
     @model_validator(mode="after")
@@ -52,6 +56,8 @@ class RedisSettings(BaseModel):
             raise ValueError("tls.crt and tls.key must be given together")
         if (self.ca_cert or self.client_cert) and not self.address.tls:
             raise ValueError("ca.crt and tls.crt need a rediss:// url")
+        if self.address.tls:
+            _tls_context(self)
         return self
 
     @property
@@ -160,11 +166,29 @@ class _Tls(SSLConnection):
 
 
 def _tls(settings: RedisSettings) -> dict[str, Any]:
-    context = ssl.create_default_context(cadata=settings.ca_cert)
+    return {"connection_class": _Tls, "tls_context": _tls_context(settings)}
+
+
+def _tls_context(settings: RedisSettings) -> ssl.SSLContext:
+    """Raises ValueError with the key and the rule for what is no PEM."""
+    try:
+        context = ssl.create_default_context(cadata=settings.ca_cert)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("ca.crt must be one or more certificates in PEM") from None
     if settings.client_cert and settings.client_key:
         # ssl loads a key only from a file: it lives for the length of this call, readable to us alone.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
             pem.write(settings.client_key.get_secret_value() + "\n" + settings.client_cert)
             pem.flush()
-            context.load_cert_chain(Path(pem.name))
-    return {"connection_class": _Tls, "tls_context": context}
+            try:
+                context.load_cert_chain(Path(pem.name), password=_no_pass_phrase)
+            except (ssl.SSLError, ValueError, OSError):
+                raise ValueError(
+                    "tls.crt and tls.key must be a certificate in PEM and its key, without a pass phrase"
+                ) from None
+    return context
+
+
+def _no_pass_phrase() -> str:
+    # Without it, ssl would ask at the terminal.
+    raise ValueError("the key has a pass phrase")

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 
 from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.bullmq.apply import Applier, ApplyError
@@ -76,6 +76,8 @@ class Inspection:
             return
         if replication.get("role") not in (None, "master"):
             raise ResponseError("READONLY this server is a replica")
+        if _is_full(memory):
+            raise OutOfMemoryError("OOM used_memory is above maxmemory")
         self._safety = replace(self._safety, eviction=_eviction(memory))
 
     async def inspect(self, charges: Sequence[Charge]) -> AsyncIterator[tuple[Charge, Found]]:
@@ -184,6 +186,12 @@ def _eviction(memory: Mapping[str, Any]) -> Verdict:
         return Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "this Redis does not tell its maxmemory-policy")
     message = f"maxmemory-policy is {policy}: Redis may drop schedules; set it to noeviction"
     return Verdict(Status.FALSE, Reason.EVICTION_POLICY, message)
+
+
+def _is_full(memory: Mapping[str, Any]) -> bool:
+    """Whether the next write would be refused: a schedule that looks healthy would then not tick."""
+    limit = memory.get("maxmemory") or 0
+    return memory.get("maxmemory_policy") == "noeviction" and 0 < limit < memory.get("used_memory", 0)
 
 
 def _skew(redis_now: int, before: int, after: int) -> int:

@@ -138,6 +138,11 @@ class Calls:
                 await connection.close()
                 await self._pool.drain()
                 raise
+            except psycopg.OperationalError:
+                if connection.closed:
+                    # Whatever ended this one ended its neighbours too: one call finds out, not each of them.
+                    await self._pool.drain()
+                raise
 
     def _explained(self, error: psycopg.Error) -> Exception:
         if isinstance(error, _ABSENT):

@@ -187,6 +187,12 @@ class Scene:
 
         return self.until(look, seconds, f"an event {reason} that says {says!r}")
 
+    def told_once(self, reason: str, name: str | None = None) -> Event:
+        """Wait for an event; there must be no second one."""
+        found = self.until(lambda: self.events(reason, name), what=f"an event {reason}")
+        assert len(found) == 1, self.picture()
+        return found[0]
+
     # --- Redis ---
 
     def key(self, name: str, queue: str = "ticks", prefix: str | None = None) -> str:

@@ -56,7 +56,7 @@ def test_e1_a3_b7_p1_a_broken_schedule_is_healed_counted_and_told_once(
     scene.until_event("Healed", cause)
     scene.operator.after_sweeps(2)
     assert scene.heals() == 1
-    assert [each.reason for each in scene.events()].count("Healed") == 1
+    scene.told_once("Healed")
     assert scene.holds("Ready", "True", "Ready")
 
 

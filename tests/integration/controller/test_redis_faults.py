@@ -28,7 +28,7 @@ def test_p8_a_redis_that_is_down_at_first_is_told_and_used_once_it_is_up(scene: 
     scene.until_condition("Registered", "False", "RedisUnreachable", says="no connection to Redis", seconds=TOLD)
     assert scene.holds("Ready", "False", "RedisUnreachable")
     assert "registered" not in scene.status()
-    assert len(scene.events("RedisUnreachable")) == 1
+    scene.told_once("RedisUnreachable")
     with server, server.client() as raw:
         scene.until_condition("Ready", "True", seconds=TOLD)
         assert scene.score(raw) is not None
@@ -58,8 +58,8 @@ def test_b5_a_frozen_redis_is_told_and_nothing_is_stuck_afterwards(scene: Scene,
         assert scene.score(raw) != slot
         assert raw.zcard(scene.key("delayed")) == 1
         assert scene.heals() == 0
-        assert len(scene.events("RedisUnreachable")) == 1
-        assert len(scene.events("RedisRecovered")) == 1
+        scene.told_once("RedisUnreachable")
+        scene.told_once("RedisRecovered")
         raw.zrem(scene.key("repeat"), "drain.acme")
         scene.until(lambda: scene.heals() == 1, TOLD)
         # What was asked during the outage has been answered or given up: no connection waits.
@@ -155,7 +155,7 @@ def test_b7_an_evicting_redis_is_not_safe(scene: Scene, own_redis: RedisServer) 
         assert scene.until_event("EvictionPolicy").type == "Warning"
         raw.config_set("maxmemory-policy", "noeviction")
         scene.until_condition("RedisSafe", "True", "NoEviction", seconds=TOLD)
-        assert len(scene.events("EvictionPolicy")) == 1
+        scene.told_once("EvictionPolicy")
 
 
 def test_b7_an_evicted_hash_is_healed_whatever_the_policy(scene: Scene, own_redis: RedisServer) -> None:
@@ -225,7 +225,7 @@ def test_one_redis_that_is_away_says_so_once_for_all_its_schedules(scene: Scene,
     own_redis.start()
     for name in names:
         scene.until_condition("Ready", "True", name=name, seconds=TOLD)
-    assert len(scene.events("RedisUnreachable")) == 1
-    assert len(scene.events("RedisRecovered")) == 1
+    scene.told_once("RedisUnreachable")
+    scene.told_once("RedisRecovered")
     assert versions != {name: scene.get(name)["metadata"]["resourceVersion"] for name in names}
     assert scene.operator.metric("tickkeeper_redis_up", f'{{redis="redis://127.0.0.1:{own_redis.port}/0"}}') == 1

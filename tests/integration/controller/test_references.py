@@ -28,7 +28,7 @@ def test_a_secret_that_comes_later_is_found(scene: Scene, own_redis: RedisServer
     assert scene.until_event("ReferenceNotFound").type == "Warning"
     scene.secret(url=own_redis.url)
     scene.until_condition("Ready", "True", seconds=10)
-    assert len(scene.events("ReferenceNotFound")) == 1
+    scene.told_once("ReferenceNotFound")
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,13 @@ def test_a_secret_that_comes_later_is_found(scene: Scene, own_redis: RedisServer
         ({"url": "redis://:hunter2@h:99999"}, "url must have a port"),
         ({"url": "redis://:hunter2@h/zero"}, "url must end in a database number"),
         ({"url": "redis://:hunter2@h/0?socket_timeout=9"}, "url must have no options"),
-        ({"url": "redis://:hunter2@[::1"}, "url"),
+        ({"url": "redis://:hunter2@[::1"}, "url "),
         ({"url": "redis://:hunter2@h/0", "tls_crt": "hunter2"}, "tls.crt and tls.key must be given together"),
         ({"url": "redis://:hunter2@h/0", "ca_crt": "hunter2"}, "need a rediss:// url"),
         ({"url": "rediss://:hunter2@127.0.0.1:1/0", "ca_crt": "hunter2"}, "ca.crt"),
-        (
-            {"url": "rediss://:hunter2@127.0.0.1:1/0", "tls_crt": "hunter2", "tls_key": "hunter2"},
-            "tls",
-        ),
+        ({"url": "rediss://:hunter2@127.0.0.1:1/0", "tls_crt": "hunter2", "tls_key": "hunter2"}, "tls.crt"),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_an_unreadable_secret_is_told_by_key_and_rule_never_by_value(
     scene: Scene, data: dict[str, str], says: str
@@ -71,7 +68,6 @@ def test_e4_a_mended_secret_makes_it_healthy_soon(scene: Scene, own_redis: Redis
     scene.secret(url="nonsense")
     scene.create(redis=REFERENCE)
     scene.until_condition("Ready", "False", "ReferenceNotFound")
-    scene.operator.wait_for(lambda: True)
     scene.secret(url=own_redis.url)
     scene.until_condition("Ready", "True", seconds=10)
 
@@ -134,7 +130,7 @@ def test_e3_b9_a_rotated_password_is_picked_up_without_a_restart(scene: Scene, g
         scene.until_condition("Ready", "True", seconds=10)
         assert scene.score(raw) == slot
     assert scene.heals() == 0
-    assert scene.events("RedisRecovered")
+    scene.told_once("RedisRecovered")
     for password in ("s3cret-one", "s3cret-two"):
         assert password not in scene.operator.text
         assert password not in str(scene.events())
