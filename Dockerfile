@@ -44,7 +44,8 @@ LABEL org.opencontainers.image.title="tickkeeper" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/tickkeeper /opt/tickkeeper
-ENV PATH=/opt/tickkeeper/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/nonexistent
+# The numeric user has no entry in the list of users, and what asks for its name or home must not fail.
+ENV PATH=/opt/tickkeeper/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/nonexistent LOGNAME=tickkeeper
 # Handlers lie here: a worker looks for modules in its working directory first.
 WORKDIR /app
 # Numeric, so that Kubernetes can see that it is not root.

@@ -23,6 +23,8 @@ _RESOURCE = "tickschedules.tickkeeper.dev"
 _OLDEST_MINOR = 31  # selectableFields
 #: On what the demo has made in a cluster of yours, so that it removes that and nothing else.
 _LABEL = "tickkeeper.dev/demo"
+_CLUSTER_KINDS = "clusterrolebindings,clusterroles,customresourcedefinitions,namespaces"
+_NAMESPACED_KINDS = "rolebindings,roles,serviceaccounts"
 
 Document = dict[str, Any]
 
@@ -155,7 +157,7 @@ class CurrentCluster:
             there = self.try_kubectl("get", document["kind"], metadata["name"], *_in(metadata), "-o", "name")
             if there.returncode != 0:  # what is there already is not ours to change, nor to remove
                 metadata.setdefault("labels", {})[_LABEL] = "true"
-                kubectl(self, "create", "-f", "-", stdin=json.dumps(document))
+                kubectl(self, "create", "-f", "-", *_in(metadata), stdin=json.dumps(document))
         kubectl(self, "wait", "--for=condition=Established", f"crd/{_RESOURCE}", "--timeout=20s")
 
     def _operators_kubeconfig(self) -> Path:
@@ -171,9 +173,10 @@ class CurrentCluster:
             # No operator is left to take its finalizer off.
             self.try_kubectl("patch", name, "--type=merge", "--patch", '{"metadata":{"finalizers":null}}')
             self.try_kubectl("delete", name, "--ignore-not-found", "--wait=false")
-        for kinds in ("clusterrolebindings,clusterroles,customresourcedefinitions,namespaces", "serviceaccounts"):
+        for kinds in (_CLUSTER_KINDS, _NAMESPACED_KINDS):
             where = ("--namespace", _OPERATOR[0], "--selector", _LABEL)
-            self.try_kubectl("delete", kinds, *where, "--ignore-not-found", f"--wait={str(wait).lower()}")
+            waiting = ("--wait=true", "--timeout=90s") if wait else ("--wait=false",)
+            self.try_kubectl("delete", kinds, *where, "--ignore-not-found", *waiting)
 
     def _write(self, name: str, config: Document) -> Path:
         path = self._folder / f"{name}.kubeconfig"

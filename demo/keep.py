@@ -13,19 +13,20 @@ from embedded.postgres_install import find_postgres_bin
 _HERE = Path(__file__).resolve().parent
 
 
-def how_to_use(parts: Parts, *, schedules_again: bool) -> str:
-    """Commands for what is running, which it leaves with both schedules applied where ``schedules_again`` says so.
+def how_to_use(parts: Parts, *, went_well: bool) -> str:
+    """Commands for what is running. Where all went well both schedules are applied once more, to have some to look at.
 
     Passwords stay in files that only this user reads.
     """
-    if schedules_again:
+    went = "It all went as it must" if went_well else "It failed"
+    if went_well:
         kubectl(parts.cluster, "apply", "-f", str(_HERE / "acme.yaml"), "-f", str(_HERE / "globex.yaml"))
     admin = _admin_password_file(parts)
     psql = shutil.which("psql") or find_postgres_bin() / "psql"
     owner = urlsplit(parts.database.owner)
     where = f"-h 127.0.0.1 -p {owner.port} -U {owner.username} {database.NAME}"
     lines = [
-        "Everything is left running; Ctrl-C ends it. In another terminal:",
+        f"{went} and is left running; Ctrl-C ends it. In another terminal:",
         "",
         f"  export KUBECONFIG={parts.cluster.kubeconfig} PGPASSFILE={admin}",
         f"  {_program('kubectl', parts.cluster.kubectl_path)} -n {NAMESPACE} get ticks -o wide",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -106,8 +106,12 @@ class Parts:
 
     def start_servers(self) -> None:
         """Redis, PostgreSQL with the outbox, and the Kubernetes API, all at once."""
-        with ThreadPoolExecutor(max_workers=3) as threads:
-            starting = [threads.submit(each) for each in (self.redis.start, self._start_postgres, self.cluster.start)]
+        threads = ThreadPoolExecutor(max_workers=3)
+        starting = [threads.submit(each) for each in (self.redis.start, self._start_postgres, self.cluster.start)]
+        try:
+            wait(starting)
+        finally:
+            threads.shutdown()  # waits after Ctrl-C too: what is half started cannot be ended
         for each in starting:
             each.result()
 

@@ -4,7 +4,6 @@ import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
 from typing import Protocol
 
 from rich import box
@@ -14,14 +13,13 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from demo.strip import span, strips
 from demo.watch import Watch
 
 _STRIP_CELLS = 88
 _LIVE_SECONDS = 22.0
 _ROWS_A_LINE = 2
 _OTHER_ROWS = 9
-#: by whether it ticked and whether it was gone
-_MARKS = {(False, False): "-", (True, False): "|", (False, True): "x", (True, True): "+"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,9 @@ class Line:
 
 
 class Timeline(Protocol):
-    """What the demo tells as it goes."""
+    """What the demo tells as it goes. ``now``: what it does at the moment."""
+
+    now: str
 
     def title(self, text: str) -> None:
         """What this is, and on which parts."""
@@ -66,18 +66,15 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
-def span(seconds: float | None) -> str:
-    """``23 ms``, ``1.92 s``; empty for None."""
-    if seconds is None:
-        return ""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
-
-
 class _Base:
     def __init__(self) -> None:
         self._began = time.time()
         self._watch: Watch | None = None
         self._closed = False
+        self.now = "its start"
+
+    def doing(self, label: str, text: str) -> None:
+        self.now = f"{label} {text}".strip()
 
     def follow(self, watch: Watch) -> None:
         self._watch = watch
@@ -96,14 +93,10 @@ class _Lines(_Base):
     def title(self, text: str) -> None:
         say(text)
 
-    def doing(self, label: str, text: str) -> None:
-        """Lines tell what is done already."""
-
     def line(self, label: str, done: str, seen: str, healed: float | None = None, tick: float | None = None) -> None:
-        times = [f"back after {span(healed)}"] * (healed is not None) + [f"next tick after {span(tick)}"] * (
-            tick is not None
-        )
-        say(f"{self._elapsed:6.1f} s  {label:3} {done}  ->  {'; '.join([*times, seen])}")
+        back = "" if healed is None else f"back after {span(healed)}; "
+        next_tick = "" if tick is None else f"next tick after {span(tick)}; "
+        say(f"{self._elapsed:6.1f} s  {label:3} {done}  ->  {back}{next_tick}{seen}")
 
     def close(self) -> None:
         if not self._closed:
@@ -120,7 +113,6 @@ class _Table(_Base):
         self._console = console
         self._lines: list[Line] = []
         self._title = ""
-        self._now = ("", "")
         self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=8)
         self._live.start()
@@ -128,17 +120,12 @@ class _Table(_Base):
     def title(self, text: str) -> None:
         self._title = text
 
-    def doing(self, label: str, text: str) -> None:
-        self._now = (label, text)
-
     def line(self, label: str, done: str, seen: str, healed: float | None = None, tick: float | None = None) -> None:
         self._lines.append(Line(self._elapsed, label, done, seen, healed, tick))
-        self._now = ("", "")
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._now = ("", "")
             self._live.stop()
 
     @property
@@ -159,41 +146,8 @@ class _Table(_Base):
             table.add_row(f"{line.at:.1f} s", line.label, line.done, line.seen, *times)
         since = self._began if self._closed else time.time() - _LIVE_SECONDS
         strip = Text("\n".join(self._strips(since)), no_wrap=True, overflow="crop")
-        label, doing = self._now
-        self._spinner.update(text=Text.assemble((label, "bold cyan"), " " * bool(label), doing))
-        return Group(table, strip, *([self._spinner] if doing else []))
-
-
-def strips(watch: Watch, since: float, until: float, cells: int) -> list[str]:
-    """One line a scheduler and one that explains them: its ticks, and when it was not there."""
-    names = sorted({tick.scheduler for tick in tuple(watch.ticks)})
-    if not names:
-        return []
-    width = max(map(len, names))
-    cell = (until - since) / cells
-    drawn = [f"{name:{width}}  {strip(watch, name, since, cell, cells)}" for name in names]
-    return [*drawn, f"{'':{width}}  | tick   x gone, or Redis away   + both   one column is {span(cell)}"]
-
-
-def strip(watch: Watch, scheduler: str, since: float, cell: float, cells: int) -> str:
-    """One character for each ``cell`` seconds; blanks before its first tick."""
-    ticks = watch.ticks_of(scheduler)
-    first = ticks[0].done if ticks else float("inf")
-    gaps = _gaps(watch, scheduler)
-    drawn = []
-    for index in range(cells):
-        start, end = since + index * cell, since + (index + 1) * cell
-        ticked = any(start <= tick.done < end for tick in ticks)
-        gone = any(gone < end and back > start for gone, back in gaps)
-        drawn.append(" " if end <= first else _MARKS[ticked, gone])
-    return "".join(drawn)
-
-
-def _gaps(watch: Watch, scheduler: str) -> Sequence[tuple[float, float]]:
-    """When it was missing, after it had been there once."""
-    looks = tuple(dropwhile(lambda look: not look.has(scheduler), tuple(watch.looks)))
-    ends = [*(look.at for look in looks[1:]), float("inf")]
-    return [(look.at, end) for look, end in zip(looks, ends, strict=bool(looks)) if not look.has(scheduler)]
+        self._spinner.update(text=self.now)
+        return Group(table, strip, *([] if self._closed else [self._spinner]))
 
 
 def wrap(lines: Sequence[str]) -> str:

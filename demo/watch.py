@@ -162,9 +162,10 @@ def read_tick(id_: str, fields: Sequence[str | None]) -> Tick | None:
     )
 
 
-def missed(before: Tick, after: Tick, every_seconds: float) -> int:
-    """How many slots between two ticks of one scheduler saw none."""
-    return max(0, round((after.slot - before.slot) / every_seconds) - 1)
+def missed(ticks: Sequence[Tick], every_seconds: float) -> int:
+    """How many slots between the first and the last of one scheduler's ticks saw none."""
+    slots = {round(tick.slot * 1000) for tick in ticks}
+    return round((max(slots) - min(slots)) / 1000 / every_seconds) + 1 - len(slots)
 
 
 def on_its_slots(ticks: Sequence[Tick], every_seconds: float) -> bool:

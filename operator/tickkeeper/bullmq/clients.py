@@ -5,29 +5,29 @@ dead Redis had not failed after 40 s, measured on 3.4.4), so every client is bui
 """
 
 import ssl
-import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import ParseResult, unquote, urlparse
+from typing import Any, Literal, cast
 
-import redis.asyncio as aioredis
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
-_SCHEMES = ("redis", "rediss")
-_DEFAULT_PORT = 6379
+from tickkeeper.bullmq import tls
+from tickkeeper.bullmq.address import Address, parse
 
 
 class RedisSettings(BaseModel):
     """Where a Redis is and how to log in.
 
-    ``url``: ``redis[s]://[user[:password]@]host[:port][/db]``; ``username`` and ``password`` override the URL's.
-    ``ca_cert``, ``client_cert`` and ``client_key`` are PEM texts and need ``rediss``.
+    ``url``: see ``address.parse``; ``username`` and ``password`` override the URL's. ``ca_cert``, ``client_cert`` and
+    ``client_key`` are PEM texts and need a ``rediss`` scheme.
     Raises pydantic's ValidationError, which never shows the URL's credentials.
     """
 
@@ -43,11 +43,7 @@ class RedisSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _readable_url(cls, url: SecretStr) -> SecretStr:
-        try:
-            parsed = urlparse(url.get_secret_value())
-        except ValueError:
-            raise ValueError("url cannot be read: brackets must hold an IPv6 address") from None
-        _address(parsed)
+        parse(url.get_secret_value())
         return url
 
     @model_validator(mode="after")
@@ -55,47 +51,38 @@ class RedisSettings(BaseModel):
         if (self.client_cert is None) != (self.client_key is None):
             raise ValueError("tls.crt and tls.key must be given together")
         if (self.ca_cert or self.client_cert) and not self.address.tls:
-            raise ValueError("ca.crt and tls.crt need a rediss:// url")
+            raise ValueError("ca.crt and tls.crt need a url that begins with rediss")
         if self.address.tls:
-            _tls_context(self)
+            self.tls_context()
         return self
 
     @property
-    def address(self) -> "Address":
-        """Host, port and database: what says which Redis this is, without credentials."""
-        return _address(urlparse(self.url.get_secret_value()))
+    def address(self) -> Address:
+        """What says which Redis this is, without credentials."""
+        return parse(self.url.get_secret_value()).address
 
+    def login(self) -> tuple[str | None, str | None]:
+        """User name and password."""
+        parsed = parse(self.url.get_secret_value())
+        password = self.password.get_secret_value() if self.password else parsed.password
+        return self.username or parsed.username, password or None
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A Redis database's place; ``str()`` of it is safe to show."""
+    def tls_context(self) -> ssl.SSLContext:
+        """The context of its connections. Raises ValueError."""
+        key = self.client_key.get_secret_value() if self.client_key else None
+        return tls.context(self.ca_cert, self.client_cert, key)
 
-    host: str
-    port: int
-    db: int
-    tls: bool
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
-
-
-def _address(url: ParseResult) -> Address:
-    """Read the URL's place, refusing what would otherwise be ignored in silence."""
-    if url.scheme not in _SCHEMES:
-        raise ValueError(f"url must begin with one of {', '.join(f'{s}://' for s in _SCHEMES)}")
-    if not url.hostname:
-        raise ValueError("url must name a host")
-    try:
-        port = url.port or _DEFAULT_PORT
-    except ValueError:
-        raise ValueError("url must have a port from 1 to 65535") from None
-    path = url.path.strip("/")
-    if path and not (path.isascii() and path.isdigit()):
-        raise ValueError("url must end in a database number, like /0")
-    if url.query or url.fragment:
-        raise ValueError("url must have no options after ? or #: time-outs and retries are set by the program")
-    return Address(unquote(url.hostname), port, int(path or 0), url.scheme == "rediss")
+    def of_node(self, host: str, port: int) -> "RedisSettings":
+        """One node of the cluster, by itself, with the same credentials."""
+        username, password = self.login()
+        node = Address("single", self.address.tls, ((host, port),))
+        return self.model_copy(
+            update={
+                "url": SecretStr(str(node)),
+                "username": username,
+                "password": SecretStr(password) if password else None,
+            }
+        )
 
 
 class Use(Enum):
@@ -126,69 +113,75 @@ def connect(
     bounds: Bounds | None = None,
     max_connections: int = 50,
     protocol: Literal[2, 3] = 2,
-) -> aioredis.Redis:
+) -> Redis:
     """A client for one Redis; nothing is sent before its first command.
 
+    Of a cluster it is a RedisCluster, which has the same commands: it is typed as what everybody here uses.
     ``name`` is the connection's CLIENT SETNAME. Replies are text. Close it with ``aclose()``.
     """
     bounds = bounds or Bounds()
     address = settings.address
-    url = urlparse(settings.url.get_secret_value())
-    password = settings.password.get_secret_value() if settings.password else unquote(url.password or "")
-    # An unblocked retry on the blocking client would hide an outage from the worker's own supervision.
+    username, password = settings.login()
+    # A retry on the blocking client would hide an outage from the worker's own supervision.
     retries = bounds.retries if use is Use.COMMANDS else 0
-    pool: aioredis.ConnectionPool = aioredis.ConnectionPool(
-        host=address.host,
-        port=address.port,
-        db=address.db,
-        username=settings.username or unquote(url.username or "") or None,
-        password=password or None,
-        client_name=name,
-        decode_responses=True,  # bullmq reads text
-        protocol=protocol,  # 2: one reply shape for scripts, whatever the library's default becomes
-        socket_connect_timeout=bounds.connect,
-        socket_timeout=bounds.reply if use is Use.COMMANDS else None,
-        socket_keepalive=True,
+    options: dict[str, Any] = {
+        "username": username,
+        "password": password,
+        "client_name": name,
+        "decode_responses": True,  # bullmq reads text
+        "protocol": protocol,  # 2: one reply shape for scripts, whatever the library's default becomes
+        "socket_connect_timeout": bounds.connect,
+        "socket_timeout": bounds.reply if use is Use.COMMANDS else None,
+        "socket_keepalive": True,
         # Not on a time-out: the second would double how long a frozen Redis goes unnoticed.
-        retry=Retry(ConstantBackoff(bounds.backoff), retries, (RedisConnectionError,)),
-        max_connections=max_connections,
-        **(_tls(settings) if address.tls else {}),
+        "retry": Retry(ConstantBackoff(bounds.backoff), retries, (RedisConnectionError,)),
+        "max_connections": max_connections,
+    }
+    secure = {"tls_context": settings.tls_context()} if address.tls else {}
+    match address.mode:
+        case "single":
+            return _single(address, options, secure)
+        case "sentinel":
+            return _sentinel(address, options, secure, bounds)
+        case "cluster":
+            return cast(Redis, _cluster(address, options, secure))
+
+
+async def close(client: Redis) -> None:
+    """Close a client, and its sentinels'. Never raises: what is closed badly is gone too."""
+    sentinels = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for one in (client, *(sentinels.sentinels if sentinels is not None else ())):
+        with suppress(RedisError, OSError, TimeoutError):
+            await one.aclose()
+
+
+def _single(address: Address, options: dict[str, Any], secure: dict[str, Any]) -> Redis:
+    ((host, port),) = address.hosts
+    chosen = {"connection_class": tls.TlsConnection, **secure} if secure else {}
+    pool: ConnectionPool = ConnectionPool(host=host, port=port, db=address.db, **options, **chosen)
+    return Redis.from_pool(pool)
+
+
+def _sentinel(address: Address, options: dict[str, Any], secure: dict[str, Any], bounds: Bounds) -> Redis:
+    # The sentinels themselves are asked without the database's credentials, and with time-outs always.
+    asked = {"socket_connect_timeout": bounds.connect, "socket_timeout": bounds.reply, "decode_responses": True}
+    sentinel = Sentinel(list(address.hosts), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    chosen = {"connection_class": tls.SentinelTlsConnection, **secure} if secure else {}
+    pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]
+        address.master, sentinel, db=address.db, **options, **chosen
     )
-    return aioredis.Redis.from_pool(pool)
+    return Redis.from_pool(pool)
 
 
-class _Tls(SSLConnection):
-    """A TLS connection that uses a context made once, from PEM texts instead of files."""
-
-    def __init__(self, *, tls_context: ssl.SSLContext, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ssl_context.context = tls_context
-
-
-def _tls(settings: RedisSettings) -> dict[str, Any]:
-    return {"connection_class": _Tls, "tls_context": _tls_context(settings)}
-
-
-def _tls_context(settings: RedisSettings) -> ssl.SSLContext:
-    """Raises ValueError with the key and the rule for what is no PEM."""
-    try:
-        context = ssl.create_default_context(cadata=settings.ca_cert)
-    except (ssl.SSLError, ValueError):
-        raise ValueError("ca.crt must be one or more certificates in PEM") from None
-    if settings.client_cert and settings.client_key:
-        # ssl loads a key only from a file: it lives for the length of this call, readable to us alone.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
-            pem.write(settings.client_key.get_secret_value() + "\n" + settings.client_cert)
-            pem.flush()
-            try:
-                context.load_cert_chain(Path(pem.name), password=_no_pass_phrase)
-            except (ssl.SSLError, ValueError, OSError):
-                raise ValueError(
-                    "tls.crt and tls.key must be a certificate in PEM and its key, without a pass phrase"
-                ) from None
-    return context
-
-
-def _no_pass_phrase() -> str:
-    # Without it, ssl would ask at the terminal.
-    raise ValueError("the key has a pass phrase")
+def _cluster(address: Address, options: dict[str, Any], secure: dict[str, Any]) -> RedisCluster:
+    retry = options.pop("retry")
+    nodes = [ClusterNode(host, port, **options) for host, port in address.hosts]
+    client = RedisCluster(startup_nodes=nodes, retry=retry, **options)
+    if secure:
+        # RedisCluster takes files only; what it hands to its nodes can be completed afterwards.
+        chosen = {"connection_class": tls.TlsConnection, **secure}
+        client.nodes_manager.connection_kwargs.update(chosen)
+        for node in client.nodes_manager.startup_nodes.values():
+            node.connection_class = tls.TlsConnection
+            node.connection_kwargs.update(secure)
+    return client

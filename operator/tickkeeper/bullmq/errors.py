@@ -4,6 +4,8 @@ import asyncio
 
 from redis import exceptions as redis_errors
 
+_A_CLUSTER = "this Redis is a cluster: its url must begin with redis+cluster:// and the prefix must hold a {hash tag}"
+
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (redis_errors.AuthenticationError, "Redis refused the user name or password"),
     (redis_errors.AuthorizationError, "Redis refused the user name or password"),
@@ -12,6 +14,8 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (redis_errors.ReadOnlyError, "this Redis is a read-only replica"),
     (redis_errors.OutOfMemoryError, "Redis is out of memory and refuses writes"),
     (redis_errors.MaxConnectionsError, "no connection is free"),
+    (redis_errors.ClusterCrossSlotError, _A_CLUSTER),
+    (redis_errors.MovedError, _A_CLUSTER),
     (redis_errors.TimeoutError, "Redis did not answer in time"),
     (redis_errors.ConnectionError, "no connection to Redis"),
     (TimeoutError, "Redis did not answer in time"),
@@ -28,8 +32,8 @@ _PREFIXES = {
     "NOPERM": "the Redis user lacks a permission",
     "OOM": "Redis is out of memory and refuses writes",
     "MISCONF": "Redis cannot save its data and refuses writes",
-    "MOVED": "this Redis is a cluster",
-    "CROSSSLOT": "this Redis is a cluster and the prefix holds no {hash tag}",
+    "MOVED": _A_CLUSTER,
+    "CROSSSLOT": _A_CLUSTER,
     "CLUSTERDOWN": "the Redis cluster is down",
 }
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import structlog
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AskError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
 
-from tickkeeper.bullmq.clients import Bounds, RedisSettings, Use, connect
+from tickkeeper.bullmq.clients import Bounds, RedisSettings, Use, close, connect
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
 from tickkeeper.bullmq.keys import QueueKey
 
@@ -87,7 +87,8 @@ class Feed:
         """Follow until cancelled."""
         connected_before = True  # the site looks at everything at its start anyway
         while True:
-            connection = self._connection()
+            client = self._make_client()
+            connection = client.connection_pool.make_connection()
             try:
                 await self._greet(connection)
                 if not connected_before:
@@ -99,20 +100,19 @@ class Feed:
             finally:
                 for timer in self._timers.values():
                     timer.cancel()
-                with suppress(RedisError, OSError):
+                with suppress(*REDIS_ERRORS):
                     await connection.disconnect(nowait=True)
+                await close(client)
             if connected_before:
                 self._on_break()
             connected_before = False
             self._reset()
             await asyncio.sleep(_RETRY)
 
-    def _connection(self) -> AbstractConnection:
+    def _make_client(self) -> Any:
+        """A client for one connection; it lives as long, since a sentinel's connection asks its pool for the master."""
         once = Bounds(connect=self._bounds.connect, reply=self._bounds.reply, retries=0)
-        client = connect(self._settings, use=Use.BLOCKING, name="tickkeeper-feed", bounds=once, protocol=self._protocol)
-        connection = client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
-        assert isinstance(connection, AbstractConnection)
-        return connection
+        return connect(self._settings, use=Use.BLOCKING, name="tickkeeper-feed", bounds=once, protocol=self._protocol)
 
     async def _greet(self, connection: AbstractConnection) -> None:
         """Connect, and ask for the pushes. Raises redis' errors where that Redis cannot be used at all."""
@@ -151,7 +151,10 @@ class Feed:
 
     async def _receive(self, connection: AbstractConnection) -> None:
         while True:
-            message = await connection.read_response(push_request=True, disconnect_on_error=False)
+            try:
+                message = await connection.read_response(push_request=True, disconnect_on_error=False)
+            except ResponseError as error:
+                message = error
             self._heard = time.monotonic()
             if not isinstance(message, list) and self._replies:  # a list is a push, seen to by its handler
                 self._replies.popleft()(message)
@@ -199,10 +202,13 @@ class Feed:
         queue = self._queues.get(key)
         if queue is None:
             return
-        # A key of another type is the sweep's to report.
-        count = reply if isinstance(reply, int) else 0
+        if not isinstance(reply, int):
+            # A slot that moved is followed; a key of another type is the sweep's to report.
+            if isinstance(reply, AskError):  # MOVED is one of them
+                self._on_break()
+            return
         before = self._counts.get(key, 0)
-        self._counts[key] = count
+        self._counts[key] = reply
         # A scheduler that is lost within 50 ms of its registration never raised the count.
-        if count < max(before, self._expected(queue)):
+        if reply < max(before, self._expected(queue)):
             self._on_loss(queue)

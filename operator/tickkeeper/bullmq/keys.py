@@ -18,5 +18,11 @@ class QueueKey(NamedTuple):
         """The key of one of the queue's parts: ``repeat``, ``delayed``, ``meta`` …"""
         return self.base + name
 
+    @property
+    def has_hash_tag(self) -> bool:
+        """Whether all its keys lie in one slot of a Redis Cluster (the text between the first ``{`` and ``}``)."""
+        _, opened, rest = self.base.partition("{")
+        return bool(opened) and rest.find("}") > 0
+
     def __str__(self) -> str:
         return f"{self.prefix}:{self.queue}"

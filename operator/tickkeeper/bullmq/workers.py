@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from redis.asyncio import Redis
 
 from tickkeeper.bullmq.keys import QueueKey
+from tickkeeper.bullmq.server import clients
 
 
 async def count_workers(client: Redis, queue: QueueKey) -> int:
     """Connections that a worker of the queue has named as its own. One CLIENT LIST: not for every sweep."""
-    return count_named(queue, await client.client_list())
+    return count_named(queue, await clients(client))
 
 
 def count_named(queue: QueueKey, clients: Iterable[Mapping[str, str]]) -> int:

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 
 from tickkeeper.api.conditions import Reason, Status
+from tickkeeper.bullmq import server
 from tickkeeper.bullmq.apply import Applier, ApplyError
 from tickkeeper.bullmq.errors import explain, is_site_wide
 from tickkeeper.bullmq.keys import QueueKey
@@ -68,17 +69,19 @@ class Inspection:
     async def probe(self) -> None:
         """Ask what holds for the whole server: does it evict keys, may it be written?"""
         try:
-            memory = await self._client.info("memory")
-            replication = await self._client.info("replication")
+            memories = await server.info(self._client, "memory")
+            roles = [answer.get("role", "master") for answer in await server.info(self._client, "replication")]
         except NoPermissionError:
             unknown = Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "the Redis user may not run INFO")
             self._safety = replace(self._safety, eviction=unknown)
             return
-        if replication.get("role") not in (None, "master"):
+        if any(role != "master" for role in roles):
             raise ResponseError("READONLY this server is a replica")
-        if _is_full(memory):
+        if any(map(_is_full, memories)):
             raise OutOfMemoryError("OOM used_memory is above maxmemory")
-        self._safety = replace(self._safety, eviction=_eviction(memory))
+        verdicts = map(_eviction, memories)
+        worst = min(verdicts, key=lambda verdict: (verdict.status is not Status.FALSE, verdict.status is Status.TRUE))
+        self._safety = replace(self._safety, eviction=worst)
 
     async def inspect(self, charges: Sequence[Charge]) -> AsyncIterator[tuple[Charge, Found]]:
         """What each charge came to, in batches."""

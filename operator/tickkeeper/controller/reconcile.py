@@ -8,6 +8,7 @@ from tickkeeper.api.conditions import EventReason, Reason, Status
 from tickkeeper.api.resource import FINALIZER
 from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.controller.charge import Charge, Intent
 from tickkeeper.controller.memo import Held, Memo
 from tickkeeper.controller.references import ReferenceNotFound
@@ -57,12 +58,17 @@ class Reconciler:
             self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
             world.queue.add_later(entry.key, _LOOK_AGAIN)
             return
-        refusal = world.options.allow.refusal(entry.key.namespace, spec, settings.address.host)
+        refusal = world.options.allow.refusal(entry.key.namespace, spec, settings.address.hosts)
         if refusal is not None:
             self._hands_off(memo)
             self._refuse(entry, memo, Reason.NOT_ALLOWED, refusal)
             return
         desired = self._wanted(entry, spec, memo, settings)
+        if settings.address.mode == "cluster" and not QueueKey(spec.prefix, spec.queue_name).has_hash_tag:
+            self._hands_off(memo)
+            message = f"spec.prefix: {spec.prefix} must hold a hash tag for a Redis Cluster, such as {{{spec.prefix}}}"
+            self._refuse(entry, memo, Reason.CLUSTER_PREFIX, message)
+            return
         target = Target(str(settings.address), desired.place)
         owner = self._claim(entry, target)
         if self._leave_earlier_place(entry, memo, desired, target):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from tickkeeper.bullmq.apply import Applier
-from tickkeeper.bullmq.clients import Bounds, RedisSettings, connect
+from tickkeeper.bullmq.clients import Bounds, RedisSettings, close, connect
+from tickkeeper.bullmq.cluster_feed import ClusterFeed
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error
 from tickkeeper.bullmq.feed import Feed
 from tickkeeper.bullmq.keys import QueueKey
@@ -55,8 +56,13 @@ class Site:
         self._queues: Counter[QueueKey] = Counter()
         self._in_place: Counter[QueueKey] = Counter()
         self._urgent: set[Charge] = set()
-        self.feed = Feed(
-            settings, on_loss=self._on_loss, expected=self._in_place.__getitem__, on_break=self._on_break, bounds=bounds
+        feed = ClusterFeed if settings.address.mode == "cluster" else Feed
+        self.feed = feed(
+            settings,
+            on_loss=self._on_loss,
+            expected=self._in_place.__getitem__,
+            on_break=self._on_break,
+            bounds=bounds,
         )
         self._wake = asyncio.Event()
         self._next_sweep = 0.0
@@ -97,21 +103,15 @@ class Site:
 
     async def run(self) -> None:
         """Look after the charges until cancelled."""
-        feed = asyncio.create_task(self.feed.run(), name=f"feed {self.name}")
         try:
-            while True:
-                await self._wait()
-                await self._turn()
+            # A fault of the feed ends the site, and so the process: half a site would look whole.
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.feed.run(), name=f"feed {self.name}")
+                while True:
+                    await self._wait()
+                    await self._turn()
         finally:
-            feed.cancel()
-            await asyncio.gather(feed, return_exceptions=True)
-            await self._close()
-
-    async def _close(self) -> None:
-        try:
-            await self.client.aclose()
-        except REDIS_ERRORS as error:
-            _log.debug("close_failed", redis=self.name, error=explain(error))
+            await close(self.client)
 
     def _mark(self, charge: Charge, *, in_place: bool) -> None:
         self._in_place[charge.queue] += in_place - charge.in_place

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,13 @@ _MOST_EVENTS = 1_000
 _GAP = 1.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
+#: Seconds until a status that the API server refused is tried again, doubling.
+_FIRST_REFUSAL = 15.0
+_LONGEST_REFUSAL = 300.0
+
+
+class _RefusedError(Exception):
+    """The API server will not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class Writer:
         #: statuses that wait for their resource's gap to pass
         self._parked: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
         self._written_at: dict[ResourceKey, float] = {}
+        self._refusals: dict[ResourceKey, int] = {}
         self._events: deque[Notice] = deque(maxlen=_MOST_EVENTS)
         self._in_flight = 0
         self._work = asyncio.Event()
@@ -61,11 +70,21 @@ class Writer:
         loop = asyncio.get_running_loop()
         gap = self._written_at.get(key, -_GAP) + _GAP - loop.time()
         if gap > 0 and key not in self._statuses:
-            self._parked[key] = (uid, status)
-            loop.call_later(gap, self._unpark, key)
+            self._park(key, (uid, status), gap)
         else:
             self._statuses[key] = (uid, status)
             self._wake()
+
+    def _park(self, key: ResourceKey, status: tuple[str, Mapping[str, Any]], seconds: float) -> None:
+        # One that was given meanwhile is newer.
+        newer = self._statuses.pop(key, None)
+        self._parked[key] = newer or status
+        asyncio.get_running_loop().call_later(seconds, self._unpark, key)
+
+    def _refused_pause(self, key: ResourceKey) -> float:
+        """A refusal may end by itself: a CRD is being replaced, a permission is granted, a webhook comes back."""
+        count = self._refusals[key] = self._refusals.get(key, 0) + 1
+        return min(_LONGEST_REFUSAL, _FIRST_REFUSAL * 2.0 ** min(count - 1, 10))
 
     def _unpark(self, key: ResourceKey) -> None:
         if (parked := self._parked.pop(key, None)) is not None:
@@ -82,6 +101,7 @@ class Writer:
         self._statuses.pop(key, None)
         self._parked.pop(key, None)
         self._written_at.pop(key, None)
+        self._refusals.pop(key, None)
 
     async def drained(self) -> None:
         """Wait until nothing waits to be written."""
@@ -117,11 +137,18 @@ class Writer:
             key = next(iter(self._statuses))
             uid, status = self._statuses.pop(key)
             self._written_at[key] = asyncio.get_running_loop().time()
-            if not await self._try(self._kube.write_status, key, uid, status):
+            try:
+                written = await self._try(self._kube.write_status, key, uid, status)
+            except _RefusedError:
+                self._park(key, (uid, status), self._refused_pause(key))
+                return
+            self._refusals.pop(key, None)
+            if not written:
                 self._statuses.setdefault(key, (uid, status))
         elif self._events:
             notice = self._events.popleft()
-            await self._try(self._post, notice)
+            with suppress(_RefusedError):
+                await self._try(self._post, notice)
 
     async def _post(self, notice: Notice) -> None:
         await self._kube.post_event(
@@ -144,7 +171,7 @@ class Writer:
             _log.warning("api_write_failed", call=call.__name__, error=explain(error))
             status = getattr(error, "status", None)
             if status is not None and 400 <= status < 500 and status not in (408, 429):
-                return True  # refused for good: writing the same again would be refused again
+                raise _RefusedError from None
             self._next_slot = asyncio.get_running_loop().time() + self._pause()
             return False
         self.writes += 1

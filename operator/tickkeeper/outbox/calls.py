@@ -82,7 +82,8 @@ class Calls:
         """Do ``work`` on a connection, in one transaction at READ COMMITTED, and again where PostgreSQL asks for it.
 
         ``abandoned`` is given the result when the caller has been cancelled meanwhile. Raises StoreUnavailable
-        (StatementTimedOut), SchemaError, and psycopg's errors for what is the statement's own fault.
+        (StatementTimedOut), SchemaError, ValueError for a value that cannot be sent or stored, and psycopg's other
+        errors for what is the statement's own fault.
         """
         task = asyncio.get_running_loop().create_task(self._turns(work))
         self._track(task, limit=self._limit)
@@ -153,6 +154,8 @@ class Calls:
             return StoreUnavailable(f"no connection to the database was free: {error}")
         if isinstance(error, psycopg.errors.QueryCanceled):
             return StatementTimedOut(f"the database gave up: {self._said(error)}")
+        if isinstance(error, psycopg.DataError):
+            return ValueError(f"the database refuses a value: {self._said(error)}")
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             return StoreUnavailable(f"the database's role lacks a grant: {self._said(error)}")
         if isinstance(error, _UNAVAILABLE):

@@ -116,7 +116,7 @@ async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
 
 
 class _Quiet(logging.Filter):
-    """Drops what the pool says about single attempts: callers get the cause in StoreUnavailable, once each."""
+    """Drops what our pools say about single attempts and connections: callers get the cause in StoreUnavailable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,9 +124,10 @@ class _Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
-        return record.levelno > logging.WARNING or not any(
-            each in self.pools for each in arguments if isinstance(each, str)
-        )
+        return record.levelno > logging.WARNING or not any(map(self._ours, arguments))
+
+    def _ours(self, argument: object) -> bool:
+        return isinstance(argument, StoreConnection) or (isinstance(argument, str) and argument in self.pools)
 
 
 _filter = _Quiet()

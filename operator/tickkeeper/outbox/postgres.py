@@ -152,7 +152,7 @@ class PostgresOutbox:
             looks += 1
             if looks == _MAX_LOOKS or not await self._due_left(tenant_id, wanted):
                 break
-            await asyncio.sleep(random.uniform(0.002, 0.02))  # noqa: S311 - spreads competitors
+            await asyncio.sleep(random.uniform(0.002, 0.02) * looks)  # noqa: S311 - spreads competitors
         return replace(claim, buried=buried)
 
     async def ack(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:

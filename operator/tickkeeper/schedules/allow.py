@@ -1,5 +1,6 @@
 """What a namespace may name in a shared Redis: the operator's allow-lists."""
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -37,10 +38,11 @@ class AllowList(_Model):
         """Whether anything is restricted at all: then adopting an unstamped scheduler needs the annotation."""
         return bool(self.rules)
 
-    def refusal(self, namespace: str, spec: TickScheduleSpec, host: str) -> str | None:
-        """Why ``spec`` may not be used in ``namespace``, None where it may. ``host`` is its Redis'."""
-        if spec.redis is not None and not _matches(host, self.redis_hosts):
-            return f"spec.redis.secretRef: the Redis host {host} is not among those that this operator allows"
+    def refusal(self, namespace: str, spec: TickScheduleSpec, hosts: Iterable[tuple[str, int]]) -> str | None:
+        """Why ``spec`` may not be used in ``namespace``, None where it may. ``hosts`` are its Redis'."""
+        for host, _port in hosts if spec.redis is not None else ():
+            if not _matches(host, self.redis_hosts):
+                return f"spec.redis.secretRef: the Redis host {host} is not among those that this operator allows"
         if not self.rules:
             return None
         rule = next((rule for rule in self.rules if _matches(namespace, rule.namespaces)), None)

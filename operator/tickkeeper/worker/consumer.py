@@ -5,7 +5,9 @@ Each guard answers something measured on bullmq 3.4.4 and redis-py 8 (docs/decis
 
 import asyncio
 import base64
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from bullmq import Job, Worker
@@ -26,6 +28,8 @@ Process = Callable[[Job, str], Awaitable[Any]]
 # time-out nothing else would ever notice (a frozen server, a network that drops packets).
 _DEAF_AFTER = 3.0
 _FETCHES = 2
+_PROBE = 0.2
+_HANG_UP = 1.0
 
 
 class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
@@ -48,6 +52,10 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
         self.blockingRedisConnection = self.backend.blocking_connection = RedisConnection(blocking)
         # bullmq starts as many fetches at once as it may run jobs, and each takes a connection that then stays open.
         self._fetching = asyncio.Semaphore(_FETCHES)
+        self._probing = asyncio.Lock()
+        self._tried = 0.0
+        self._away = False
+        self._look_first = False
         # Its default is croniter, which is wrong at daylight-saving changes.
         self._job_scheduler = JobScheduler(self, repeat_strategy=repeat_strategy)
         self.clientName = client_name(self.prefix, queue, self.workerName)
@@ -64,7 +72,11 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
 
     async def waitForJob(self) -> int:  # noqa: N802 - bullmq's name
         """Wait for the queue's marker, ring the bell at the due time, and never wait on a dead connection."""
-        return int(await self._watched(self._wait()))
+        if self._look_first:
+            # The wait that broke may have taken the queue's only marker with it: look before waiting again.
+            self._look_first = False
+            return 0
+        return int(await self._watched(self._wait))
 
     async def _wait(self) -> int:
         with bell(self.client, self.keys["marker"], self.blockUntil):
@@ -74,22 +86,44 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
 
     async def moveToActive(self, token: str) -> Job | None:  # noqa: N802 - bullmq's name
         """Take the next job, if there is one."""
+        take = super().moveToActive
         async with self._fetching:
-            return await self._watched(super().moveToActive(token))
+            return await self._watched(lambda: take(token))
 
     async def _scheduleNextIteration(self, job: Job) -> None:  # noqa: N802 - bullmq's name
         # Repeated inside bullmq for as long as Redis is away, with the job taken and nothing told.
-        await self._watched(super()._scheduleNextIteration(job))
+        schedule = super()._scheduleNextIteration
+        await self._watched(lambda: schedule(job))
 
-    async def _watched(self, exchange: Awaitable[Any]) -> Any:
+    async def _watched(self, exchange: Callable[[], Awaitable[Any]]) -> Any:
         # bullmq retries connection errors without an event, NOAUTH and maxclients among them: liveness is ours to keep.
+        await self._turn()
         try:
-            result = await exchange
+            result = await exchange()
         except REDIS_ERRORS as error:
+            self._away = self._look_first = True
             self._on_contact(error)
             raise
+        self._away = False
         self._on_contact(None)
         return result
+
+    async def _turn(self) -> None:
+        """While Redis is away, one try in ``_PROBE`` seconds for all that wait, not one for each."""
+        while self._away:
+            async with self._probing:
+                wait = self._tried + _PROBE - time.monotonic()
+                if wait <= 0:
+                    self._tried = time.monotonic()
+                    return
+                await asyncio.sleep(wait)
+
+    async def hang_up(self) -> None:
+        """Close both clients once more: a task that bullmq's close did not wait for may have connected again."""
+        for client in (self.client, self.bclient):
+            with suppress(Exception):
+                async with asyncio.timeout(_HANG_UP):
+                    await client.aclose()
 
     def emit(self, event_name: str, *args: Any, **kwargs: Any) -> None:
         """Tell the listeners. One that raises would end run(), or the stalled check, without a word."""

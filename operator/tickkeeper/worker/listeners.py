@@ -63,7 +63,7 @@ class _Reports:
             self._lock_lost(job_id)
 
     def error(self, error: Exception, job: Job | None = None) -> None:
-        kind = kind_of(error); print("LISTEN", repr(error), job and job.id)
+        kind = kind_of(error)
         if kind == "lock":
             job_id = job.id if job is not None else _job_in(str(error))
             self._lock_lost(job_id)

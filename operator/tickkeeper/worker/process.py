@@ -99,9 +99,12 @@ class WorkerProcess:
         """Begin the end; call it on the loop."""
         self._stop.set()
 
-    async def run(self) -> None:
-        """Serve until told to stop. Raises OSError when the address of the probes is taken."""
+    async def listen(self) -> None:
+        """Serve the probes; before anything else starts. Raises OSError when their address is taken."""
         await self.server.start()
+
+    async def run(self) -> None:
+        """Work until told to stop."""
         host, port = self.server.address
         _log.info(
             "worker started",
@@ -137,8 +140,9 @@ class WorkerProcess:
             for _, processor in self._queues:
                 processor.cut()
             await asyncio.wait(late)
-        for last in (self._keys.aclose(), self._delivery.close(), self._store.close(), self.server.stop()):
-            await _briefly(last)
+        left = max(_LAST_STEPS / 5, min(_LAST_STEPS, began + grace - _LAST_STEPS / 5 - time.monotonic()))
+        steps = (self._keys.aclose(), self._delivery.close(), self._store.close(), self.server.stop())
+        await asyncio.gather(*(_briefly(step, left) for step in steps))
         _log.info("stopped", after_seconds=round(time.monotonic() - began, 2))
 
     async def _watch_outbox(self) -> None:
@@ -175,9 +179,10 @@ class WorkerProcess:
         return list(zip(self._settings.queue_names, self._queues, strict=True))
 
 
-async def _briefly(step: Awaitable[Any]) -> None:
+async def _briefly(step: Awaitable[Any], seconds: float) -> None:
+    """A courtesy on the way out: connections end with the process in any case."""
     with suppress(Exception):
-        async with asyncio.timeout(_LAST_STEPS):
+        async with asyncio.timeout(seconds):
             await step
 
 
@@ -199,9 +204,10 @@ async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDeli
         schema=settings.database_schema,
         max_connections=settings.database_connections,
     )
-    await store.open()
     process = WorkerProcess(settings, registry, store=store, delivery=delivery)
+    await process.listen()
     _on_signals(process, asyncio.get_running_loop(), settings.grace_seconds)
+    await store.open()
     await process.run()
     # Bounded steps are over. What is left would only hold us up: closes that swallow cancellation, threads of
     # handlers and of name look-ups that nothing can stop.

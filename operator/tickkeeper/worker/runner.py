@@ -117,7 +117,7 @@ class QueueRunner:
             self._contact.note(error)
             return
         self._contact.note(None)
-        if policy != "noeviction":
+        if policy not in ("noeviction", "unknown"):
             _log.warning(
                 "redis may drop ticks: its maxmemory-policy is not noeviction", queue=self._queue, policy=policy
             )
@@ -166,6 +166,8 @@ class QueueRunner:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_FORCE_SECONDS)
+        if consumer is not None:
+            await consumer.hang_up()
 
     @staticmethod
     async def _close_gently(consumer: Consumer, seconds: float, busy: Callable[[], bool]) -> bool:
@@ -195,6 +197,7 @@ async def _discard(consumer: Consumer) -> None:
     """Close a consumer by force, in bounded time."""
     closing = asyncio.create_task(consumer.close(force=True))
     await asyncio.wait({closing}, timeout=_FORCE_SECONDS)
+    await consumer.hang_up()
 
 
 def _quiet_bullmq() -> None:

@@ -101,6 +101,14 @@ async def test_c2_writes_in_opposite_order_do_not_deadlock(postgres: PostgresBen
     assert await cursor.fetchone() == (0,)
 
 
+@pytest.mark.parametrize("tenant", ["a\x00b", "a\ud800"])
+async def test_a_tenant_that_no_text_column_can_hold_is_a_bad_argument(postgres: PostgresBench, tenant: str) -> None:
+    with pytest.raises(ValueError, match=r"NUL|surrogates"):
+        await claim(postgres, tenant=tenant, kinds=["mail"])
+    with pytest.raises(ValueError, match=r"NUL|surrogates"):
+        await postgres.store.oldest(tenant)
+
+
 async def test_c7_late_ack_is_fenced(postgres: PostgresBench, dsn: str) -> None:
     """Lease 1 s, a handler of 3 s without renewal, and a second worker."""
     row = await postgres.enqueue()
@@ -170,6 +178,41 @@ async def test_c9_a_row_that_commits_late_is_delivered(postgres: PostgresBench, 
         assert ids(await claim(postgres)) == []
         await a.commit()
         assert ids(await claim(postgres)) == [first.id]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 50])
+async def test_rows_that_others_hold_hide_no_others(postgres: PostgresBench, dsn: str, limit: int) -> None:
+    """Held by a producer that keeps them, or by a peer that is claiming them."""
+    held = [(await postgres.enqueue("a", dedup_key=str(number))).id for number in range(5)]
+    free = [(await postgres.enqueue("b")).id for _ in range(5)]
+    async with await psycopg.AsyncConnection.connect(dsn) as producer:
+        for number in range(5):
+            await enqueue(producer, "acme", "a", 1, dedup_key=str(number))
+        got: list[object] = []
+        while (taken := await claim(postgres, limit=limit)).rows:
+            assert len(taken.rows) <= limit
+            got += ids(taken)
+        assert got == free
+    assert ids(await claim(postgres)) == held
+
+
+async def test_a_row_that_a_peer_holds_for_a_moment_is_waited_for(
+    postgres: PostgresBench, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that chooses among several kinds holds the head of each: an empty claim would end a tick too early."""
+    row = await postgres.enqueue("b")
+    async with await psycopg.AsyncConnection.connect(dsn) as peer:
+        await peer.execute("SELECT FROM tickkeeper.outbox FOR UPDATE")
+        assert ids(await claim(postgres, kinds=["a", "b"])) == []
+        look = postgres.store._due_left
+
+        async def look_and_let_go(*arguments: Any) -> bool:
+            left = await look(*arguments)
+            await peer.rollback()
+            return left
+
+        monkeypatch.setattr(postgres.store, "_due_left", look_and_let_go)
+        assert ids(await claim(postgres, kinds=["a", "b"])) == [row.id]
 
 
 async def test_c15_a_lease_shorter_than_the_work_is_renewed(postgres: PostgresBench, dsn: str) -> None:

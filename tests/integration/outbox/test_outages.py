@@ -98,6 +98,27 @@ async def test_a_waiting_call_gets_its_connection_when_the_server_comes_back(own
         assert time.monotonic() - began < 5
 
 
+async def test_connecting_is_tried_again_at_a_constant_pace_while_somebody_waits() -> None:
+    """Pauses that double would keep callers waiting, after an outage, for as long as it lasted."""
+    attempts = asyncio.Semaphore(0)
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts.release()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with server, PostgresOutbox(f"host={host} port={port} user=x dbname=x", pool_timeout=60.0) as store:
+        waiting = asyncio.create_task(store.kinds("acme"))
+        async with asyncio.timeout(12):  # doubling from 1 s, that is the time for five
+            for _ in range(12):
+                await attempts.acquire()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        server.close()
+
+
 async def test_a_frozen_server_does_not_hold_callers(own_postgres: Postgres, own_store: PostgresOutbox) -> None:
     produce(own_postgres.dsn(), 3)
     held = await claim(own_store)
@@ -139,13 +160,16 @@ async def test_c4_connections_to_a_read_only_server_are_dropped(
     with pytest.raises(StoreUnavailable, match="read-only transaction"):
         await claim(own_store)
     async with asyncio.timeout(30):
-        while before & await _sessions(own_postgres):
+        while True:
+            if not before & await _sessions(own_postgres):
+                break
             await asyncio.sleep(0.02)
 
 
 async def test_after_a_restart_one_call_finds_out_and_not_each(
-    own_postgres: Postgres, own_store: PostgresOutbox
+    own_postgres: Postgres, own_store: PostgresOutbox, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     assert len(await _sessions(own_postgres)) > 1
     await asyncio.to_thread(own_postgres.restart)
     failed = 0
@@ -155,6 +179,7 @@ async def test_after_a_restart_one_call_finds_out_and_not_each(
         except StoreUnavailable:
             failed += 1
     assert failed <= 1
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def _sessions(server: Postgres) -> set[int]:

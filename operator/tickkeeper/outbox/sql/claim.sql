@@ -16,10 +16,10 @@ WITH kinds AS MATERIALIZED (
     SELECT unnest(%(kinds)s::text[]) AS kind
 ),
 head AS MATERIALIZED (
-    SELECT h.id, h.spent, h.alone
+    SELECT h.*
       FROM kinds k
      CROSS JOIN LATERAL (
-        SELECT o.id, o.available_at, o.attempts >= o.max_attempts AS spent,
+        SELECT o.id, o.available_at, o.payload_bytes, o.attempts >= o.max_attempts AS spent,
                o.lease_id IS NOT NULL OR o.suspect OR o.attempts + 1 >= o.max_attempts AS alone
           FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
@@ -92,10 +92,15 @@ batch AS MATERIALIZED (
 picked AS (
     SELECT h.id FROM head h WHERE h.alone AND NOT h.spent
     UNION ALL
+    -- The head is among them even where the quota was spent on rows that a peer holds: whoever finds a row gets one.
     -- The first row always fits: a payload of any size has its turn.
     SELECT s.id
-      FROM (SELECT b.id, sum(b.payload_bytes) OVER (ORDER BY b.available_at, b.id) - b.payload_bytes AS before
-              FROM batch b) s
+      FROM (SELECT c.id, sum(c.payload_bytes) OVER (ORDER BY c.available_at, c.id) - c.payload_bytes AS before
+              FROM (SELECT h.id, h.available_at, h.payload_bytes FROM head h WHERE NOT h.alone
+                    UNION
+                    SELECT b.id, b.available_at, b.payload_bytes FROM batch b
+                     ORDER BY available_at, id
+                     LIMIT %(limit)s) c) s
      WHERE s.before < %(max_bytes)s
 ),
 taken AS (
@@ -120,8 +125,8 @@ SET LOCAL jit = off;
 
 
 -- name: due_left
--- Whether any due row is left that no lease covers, asked after an empty claim: a peer's claim holds, for the moment in
--- which it chooses, the head of each kind and the rows that it is about to take.
+-- Whether any due row is left that no lease covers, asked after an empty claim: a peer's claim holds the head of each
+-- kind for the moment in which it chooses among them.
 -- Index: outbox_due, one descent per kind.
 SELECT EXISTS (
     SELECT FROM unnest(%(kinds)s::text[]) AS k (kind)

@@ -1,0 +1,104 @@
+"""The demo as a process: it says what goes wrong, and nothing of it outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.guard import alive, descendants
+from embedded.process import wait_for
+
+ROOT = Path(__file__).parents[3]
+COMMAND = (sys.executable, "-m", "demo")
+
+
+class Demo:
+    """One run; its temporary folders lie in ``folder``, its output in ``log``."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self._log = folder / "demo.log"
+        own = {"TMPDIR": str(folder), "KEEP": "", "CLUSTER": "", "PYTHONPATH": str(ROOT / "operator")}
+        with self._log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                COMMAND, cwd=ROOT, env=os.environ | own | environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, text: str) -> None:
+        def there() -> bool:
+            assert self.popen.poll() is None, self.text
+            return text in self.text
+
+        wait_for(there, seconds=300, what=text)
+
+    def child(self, words: str) -> int:
+        """The process below it whose command line holds ``words``."""
+        for pid in descendants(self.popen.pid):
+            said = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
+            if words in said.stdout:
+                return pid
+        raise AssertionError(f"no {words}")
+
+    def left(self) -> list[str]:
+        return [path.name for path in self.folder.iterdir() if path != self._log]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A temporary folder that PostgreSQL's own user can pass through."""
+    with tempfile.TemporaryDirectory(prefix="demo-test-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_an_interrupted_demo_ends_all_that_it_has_started(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.wait_for("registered as")
+    running = descendants(demo.popen.pid)
+    assert len(running) >= 6  # etcd, kube-apiserver, redis-server, postgres, operator, worker
+    demo.popen.send_signal(signal.SIGINT)
+    demo.popen.send_signal(signal.SIGINT)  # impatience changes nothing
+    assert demo.popen.wait(60) == 128 + signal.SIGINT
+    assert "demo: ok" not in demo.text
+    wait_for(lambda: not any(map(alive, running)), seconds=20, what="every process gone")
+    wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")
+
+
+def test_a_failing_demo_says_where_and_why_and_shows_the_logs(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.wait_for("registered as")
+    running = descendants(demo.popen.pid)
+    os.kill(demo.child("tickkeeper worker"), signal.SIGKILL)
+    assert demo.popen.wait(60) == 1
+    last = demo.text.strip().splitlines()[-1]
+    assert last.startswith("demo: failed at "), demo.text
+    assert last.endswith("tickkeeper worker has ended"), demo.text
+    assert "the last lines of tickkeeper operator:" in demo.text
+    assert "worker started" in demo.text
+    wait_for(lambda: not any(map(alive, running)), seconds=20, what="every process gone")
+    wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")
+
+
+def test_a_missing_part_is_told_in_one_line(folder: Path) -> None:
+    demo = Demo(folder, REDIS_SERVER="/nonexistent/redis-server")
+    assert demo.popen.wait(200) == 1
+    last = demo.text.strip().splitlines()[-1]
+    assert last.startswith("demo: failed at starting "), demo.text
+    assert "REDIS_SERVER=/nonexistent/redis-server" in last
+    assert "Traceback" not in demo.text
+    wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")
+
+
+def test_an_unknown_cluster_is_refused_before_anything_starts(folder: Path) -> None:
+    demo = Demo(folder, CLUSTER="minikube")
+    assert demo.popen.wait(30) == 2
+    assert demo.text == "demo: CLUSTER=minikube: must be current, or unset for the embedded API server\n"
