@@ -52,3 +52,27 @@ clean: ## remove caches and build results
 
 distclean: clean ## remove .venv as well
 	rm -rf .venv
+
+# Image, chart and end-to-end tests.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE ?= tickkeeper:$(VERSION)
+PYTHON_IMAGE ?= python:3.13-slim
+LEVEL ?= smoke
+export PYTHON_IMAGE LEVEL
+.PHONY: image e2e chart-lint chart-docs sbom
+
+image: ## the container image; IMAGE=name:tag, PYTHON_IMAGE=base
+	docker build --network host --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) -t $(IMAGE) .
+
+e2e: setup ## image and chart on a kind cluster; LEVEL=smoke (default) or full, KEEP=1 leaves it
+	@$(BIN)/python -m e2e
+
+chart-lint: setup ## helm lint, schema, rendering judged by an API server, alerts, docs up to date
+	@$(BIN)/python -m pytest charts/tests $(ARGS)
+
+chart-docs: setup ## write the chart's README and schema from its values, and its copy of the CRD
+	@$(BIN)/python -m charts.tools.docs
+
+sbom: setup ## CycloneDX of what the image has, from the lock file, as dist/sbom.cdx.json
+	@mkdir -p dist && $(BIN)/python -m charts.tools.sbom requirements/base.lock >dist/sbom.cdx.json && echo dist/sbom.cdx.json

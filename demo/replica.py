@@ -5,6 +5,7 @@ as ``python -m demo.replica <scheduler id>`` with REDIS_URL in its environment.
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -24,7 +25,9 @@ def stop_another_replica(node: NodeProject | None, redis_url: str, scheduler_id:
     """Have a process remove the scheduler and end; returns what it was. PartFailed with what it complained."""
     environment = {"REDIS_URL": redis_url}
     if node is not None:
-        node.run("driver.mjs", "stop", scheduler_id, env=environment)
+        answer = node.run("driver.mjs", "stop", scheduler_id, env=environment)
+        if json.loads(answer)["removed"] is not True:
+            raise PartFailed(f"the other replica found nothing to remove: {answer.strip()}")
         return "Node's BullMQ"
     command = [sys.executable, "-m", "demo.replica", scheduler_id]
     done = subprocess.run(

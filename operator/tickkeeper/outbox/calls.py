@@ -23,6 +23,9 @@ _MAX_TURNS = 10
 #: the connection instead. Seconds after the limit.
 _CANCELLED_AGAIN_AFTER = (1.0, 2.0)
 
+#: How long close waits for calls whose callers have gone. Seconds.
+_CLOSING = 4.0
+
 _ABSENT = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
@@ -73,10 +76,14 @@ class Calls:
         await self._pool.open()
 
     async def close(self) -> None:
-        """Let what runs end, then give the connections back."""
+        """Let what runs end, within _CLOSING, and give the connections back."""
         if self._running:
-            await asyncio.wait(self._running, timeout=self._limit)
-        await self._pool.close()
+            await asyncio.wait(set(self._running), timeout=_CLOSING)
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=_CANCELLED_AGAIN_AFTER[0])
+        await self._pool.close(timeout=_CLOSING)
 
     async def run(self, work: Work[T], *, abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
         """Do ``work`` on a connection, in one transaction at READ COMMITTED, and again where PostgreSQL asks for it.

@@ -45,6 +45,15 @@ def test_no_query_takes_the_clients_time_or_a_volatile_bound() -> None:
         assert not re.search(rb"<= clock_timestamp", text), name
 
 
+@pytest.mark.parametrize("name", ["ack", "fail", "snooze", "release", "renew", "cancel"])
+def test_c2_writes_lock_their_rows_in_the_order_of_the_ids(name: str) -> None:
+    """Whatever the plan: a scan of the table finds them in another order than one of the index."""
+    text = queries("tickkeeper")[name].decode()
+    locks = text.index("FOR UPDATE")
+    assert text[:locks].rstrip().endswith("ORDER BY o.id")
+    assert not re.search(r"\b(DELETE|UPDATE)\b", text[: locks - 1].split("\n", 1)[1])
+
+
 def test_indexes_named_in_queries_exist() -> None:
     created = set(re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", MIGRATIONS))
     named = {name for text in SQL.values() for name in re.findall(r"\boutbox_(?:due|dedup|dead_\w+)\b", text)}

@@ -1,0 +1,29 @@
+"""BullMQ alone: an application that registers its job scheduler at its start and works its ticks."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from bullmq import Queue, Worker
+
+
+async def tick(job: Any, token: str) -> None:
+    """One firing."""
+    with Path(os.environ["PEER_TICKS"]).open("a") as ticks:
+        ticks.write(f"{time.time()}\n")
+
+
+async def main() -> None:
+    """Until killed."""
+    connection = {"connection": os.environ["PEER_REDIS"]}
+    queue = Queue("ticks", connection)
+    await queue.upsertJobScheduler("tick", {"every": 1000}, "tick")
+    worker = Worker("ticks", tick, connection)
+    await asyncio.Event().wait()
+    await worker.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
