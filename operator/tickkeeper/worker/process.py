@@ -70,7 +70,7 @@ class WorkerProcess:
             limits=settings.limits(),
             default_tenant=settings.default_tenant,
             policy=settings.concurrency_policy,
-            running_ttl=settings.lock_duration_ms / 1000,
+            running_ttl=settings.running_ttl,
         )
         self._queues = [self._queue(name, bench) for name in settings.queue_names]
         self.server = TelemetryServer(

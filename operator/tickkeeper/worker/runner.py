@@ -111,17 +111,7 @@ class QueueRunner:
 
     async def _serve(self, consumer: Consumer) -> None:
         """Run one consumer to its end, and say what ended it."""
-        try:
-            policy = await consumer.prepare()
-        except Exception as error:  # noqa: BLE001 - whatever keeps us from starting is tried again
-            self._contact.note(error)
-            return
-        self._contact.note(None)
-        if policy not in ("noeviction", "unknown"):
-            _log.warning(
-                "redis may drop ticks: its maxmemory-policy is not noeviction", queue=self._queue, policy=policy
-            )
-        if self._closing.is_set():
+        if not await self._prepared(consumer):
             return
         self._consumer = consumer
         # A task of its own: a cancellation that leaks out of run() is not ours.
@@ -136,6 +126,24 @@ class QueueRunner:
         self._metrics.errors.labels(self._queue, "run_ended").inc()
         _log.error("consumer ended; starting a new one", queue=self._queue, cause=cause)
 
+    async def _prepared(self, consumer: Consumer) -> bool:
+        """Wait until Redis answers; False when the end came first. One consumer for all tries: building it is work."""
+        while not self._closing.is_set():
+            try:
+                policy = await consumer.prepare()
+            except Exception as error:  # noqa: BLE001 - whatever keeps us from starting is tried again
+                self._contact.note(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), _RETRY)
+                continue
+            self._contact.note(None)
+            if policy not in ("noeviction", "unknown"):
+                _log.warning(
+                    "redis may drop ticks: maxmemory-policy is not noeviction", queue=self._queue, policy=policy
+                )
+            return True
+        return False
+
     def _build(self) -> Consumer:
         consumer = Consumer(
             self._queue,
@@ -146,6 +154,8 @@ class QueueRunner:
             on_contact=self._contact.note,
         )
         attach(consumer, self._queue, self._metrics)
+        # While every slot is taken nothing is fetched, and the renewals are what says that Redis answers.
+        consumer.on("locksRenewed", lambda _renewed: self._contact.note(None))
         return consumer
 
     async def close(self, *, seconds: float, busy: Callable[[], bool] = lambda: True) -> None:

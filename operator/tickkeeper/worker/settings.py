@@ -46,9 +46,10 @@ class WorkerSettings(BaseSettings):
 
     database_url: SecretStr = Field(description="postgresql://user:password@host/database")
     database_schema: str = DEFAULT_SCHEMA
+    store: Literal["tickkeeper"] = Field("tickkeeper", description="whose outbox table it is")
     database_connections: int = Field(4, ge=1, le=100, description="at most, per process")
 
-    queue: List = Field((), description="queue to work; TICKKEEPER_QUEUES for several; default ticks")
+    queue: List = Field((), description="queue to work, default ticks; goes before TICKKEEPER_QUEUES")
     queues: List = Field((), description="queues to work, with commas between")
     prefix: str = Field("bull", min_length=1, description="BullMQ's key prefix, the same for operator and workers")
     concurrency: int = Field(10, ge=1, le=1000, description="ticks at once, per queue")
@@ -68,6 +69,12 @@ class WorkerSettings(BaseSettings):
     lock_renew_ms: Milliseconds | None = Field(None, description="default: half of the lock's duration")
     stalled_interval_ms: Milliseconds = 30_000
     max_stalled_count: int = Field(1, ge=0, le=1000)
+    running_ttl_seconds: float | None = Field(
+        None,
+        ge=1,
+        le=86_400,
+        description="how long a killed tick holds its schedule up; default: lock + stalled interval",
+    )
 
     grace_seconds: float = Field(25.0, ge=1, le=3600, description="from SIGTERM to the end of the process")
     http_host: str = Field("127.0.0.1", min_length=1, description="address of probes and metrics")
@@ -145,9 +152,15 @@ class WorkerSettings(BaseSettings):
         return self.lock_renew_ms or self.lock_duration_ms // 2
 
     @property
+    def running_ttl(self) -> float:
+        """Seconds. Longer than the lock: it outlives a lost one until the job may have been started again elsewhere;
+        no longer than two stalled intervals, within which the work of a killed worker goes on."""
+        return self.running_ttl_seconds or (self.lock_duration_ms + self.stalled_interval_ms) / 1000
+
+    @property
     def queue_names(self) -> tuple[str, ...]:
-        """The queues to work, each once."""
-        return tuple(dict.fromkeys((*self.queue, *self.queues))) or ("ticks",)
+        """The queues to work, each once; ``queue`` goes before ``queues``."""
+        return tuple(dict.fromkeys(self.queue or self.queues or ("ticks",)))
 
     @property
     def secrets(self) -> tuple[str, ...]:

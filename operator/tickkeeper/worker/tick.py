@@ -99,7 +99,7 @@ class _Drain:
             )
         ):
             empty = await self._one_batch()
-        oldest = await self._oldest()
+        oldest, unsupported = await self._left(end)
         counts = self._counts
         return TickResult(
             tenant_id=self._tenant,
@@ -110,8 +110,7 @@ class _Drain:
             snoozed=counts.snoozed,
             released=counts.released,
             fenced=counts.fenced,
-            # We claimed all that we handle: what is ready now is what we do not (or came in this very moment).
-            unsupported=oldest.ready if end == "empty" else 0,
+            unsupported=unsupported,
             oldest_age_seconds=oldest.seconds,
             duration_ms=round((time.monotonic() - began) * 1000),
             ended=end,
@@ -192,12 +191,20 @@ class _Drain:
         if self._metrics and handler is not None:
             self._metrics.rows.labels(_label(handler, row), fate.value).inc()
 
-    async def _oldest(self) -> Oldest:
+    async def _left(self, end: str) -> tuple[Oldest, int]:
+        """What is still ready, and how many of these rows nobody here handles."""
         try:
-            return await self._store.oldest(self._tenant)
-        except Exception as error:  # noqa: BLE001 - the tick's work is done; only a figure is missing
+            oldest = await self._store.oldest(self._tenant)
+            if end != "empty" or not oldest.ready:
+                return oldest, 0
+            # All that we handle was claimed: what is ready is what we do not handle, or came in this very moment.
+            unhandled = set(await self._store.kinds(self._tenant)) - set(self._kinds or ())
+        except Exception as error:  # noqa: BLE001 - the tick's work is done; only figures are missing
             _log.warning("age of the oldest row unknown", tenant=self._tenant, error=error)
-            return Oldest()
+            return Oldest(), 0
+        if unhandled:
+            _log.info("rows of kinds without a handler", tenant=self._tenant, kinds=sorted(unhandled)[:20])
+        return oldest, oldest.ready if unhandled else 0
 
 
 def _label(handler: Handler, row: Row) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -39,3 +40,10 @@ def in_thread(row: Row) -> None:
     _effect(row, "start")
     time.sleep(row.payload["seconds"])
     _effect(row, "done")
+
+
+@handler("kill")
+async def kill(row: Row) -> None:
+    """Takes its whole worker along, as one that is out of memory does."""
+    _effect(row, "kill")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -102,11 +102,12 @@ def effects(folder: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def enqueue(database: str, kind: str, *payloads: dict[str, Any], tenant: str = "acme") -> None:
+def enqueue(database: str, kind: str, *payloads: dict[str, Any], tenant: str = "acme", max_attempts: int = 20) -> None:
     """Put rows into the outbox by its SQL function."""
+    statement = "SELECT tickkeeper.enqueue(%s, %s, %s, max_attempts => %s)"
     with psycopg.connect(database, autocommit=True) as connection:
         for payload in payloads:
-            connection.execute("SELECT tickkeeper.enqueue(%s, %s, %s)", (tenant, kind, Jsonb(payload)))
+            connection.execute(statement, (tenant, kind, Jsonb(payload), max_attempts))
 
 
 def rows(database: str, columns: str = "id, attempts, lease_id IS NOT NULL", table: str = "outbox") -> list[Any]:

@@ -255,3 +255,23 @@ async def test_p9_a_lost_lock_is_one_report(work, ticks, redis):
             assert rig.value("lock_losses_total") == 1
     told = [line for line in logs if line["log_level"] in ("warning", "error")]
     assert [line["event"] for line in told] == ["lock of a running job lost; its rows keep their own leases"]
+
+
+async def test_a_worker_whose_slots_are_all_taken_is_not_taken_for_deaf(work, ticks, monkeypatch):
+    monkeypatch.setattr("tickkeeper.worker.contact._STALE_AFTER", 1.0)
+    store, go = FakeOutbox(row(1)), asyncio.Event()
+
+    async def handler(row):
+        await go.wait()
+
+    options = {"concurrency": 1, "lock_duration_ms": 1000, "lock_renew_ms": 200}
+    async with work(store, handlers={"mail.send": handler}, **options) as rig:
+        await rig.ready()
+        await schedule(ticks, 100_000)
+        await until(lambda: store.leases)
+        began = time.monotonic()
+        while time.monotonic() - began < 2.5:  # longer than the silence that counts as deaf
+            assert rig.runner.fault is None
+            await asyncio.sleep(0.05)
+        go.set()
+        await until(lambda: store.acked == [1])

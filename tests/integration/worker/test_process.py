@@ -286,6 +286,29 @@ def test_a11_a_blocked_loop_loses_its_lock_and_there_is_one_effect(tmp_path, red
     assert rows(outbox) == rows(outbox, table="outbox_dead", columns="id") == []
 
 
+def test_d17_a_row_that_kills_its_worker_is_set_aside_alone(tmp_path, redis, redis_url, outbox):
+    """C10 with whole processes: nobody but the killer runs out of attempts."""
+    enqueue(outbox, "effect", *({"n": n} for n in range(100)), max_attempts=3)
+    enqueue(outbox, "kill", {"n": 1000}, max_attempts=3)
+    enqueue(outbox, "effect", *({"n": n} for n in range(100, 200)), max_attempts=3)
+    _job(redis, every=200, data={"tenantId": "acme"})
+    settings = {
+        "LEASE_SECONDS": "1",
+        "LOCK_DURATION_MS": "1000",
+        "STALLED_INTERVAL_MS": "1000",
+        "CONCURRENCY_POLICY": "Allow",
+    }
+    for number in range(10):
+        with worker_process(tmp_path / str(number), redis=redis_url, database=outbox, **settings) as worker:
+            worker.wait_for(lambda each=worker: each.popen.poll() is not None or not rows(outbox), 30)
+        if not rows(outbox):
+            break
+    did = effects(tmp_path / "0")
+    assert {line for line in did if line.startswith("done")} == {f"done {n}" for n in range(200)}
+    assert did.count("kill 1000") == 3
+    assert rows(outbox, "kind, attempts", "outbox_dead") == [("kill", 3)]
+
+
 def test_c14_postgres_restarts_and_the_worker_goes_on(folder, redis, redis_url, own_postgres):
     dsn = own_postgres.create_database()
     migrate_sync(dsn)

@@ -52,7 +52,8 @@ def test_defaults(environment):
 def test_options_win_over_the_environment_and_lists_take_commas(environment):
     environment(QUEUES="a, b,,a", CONCURRENCY="3", HANDLERS="x.y,z", LOG_LEVEL="DEBUG", DEFAULT_TENANT="", ROUTES="")
     settings = load(WorkerSettings, concurrency=5, queue=["c"], handlers=None)
-    assert settings.queue_names == ("c", "a", "b")
+    assert settings.queue_names == ("c",)
+    assert load(WorkerSettings).queue_names == ("a", "b")
     assert settings.concurrency == 5
     assert settings.handlers == ("x.y", "z")
     assert settings.log_level == "debug"
@@ -63,6 +64,8 @@ def test_options_win_over_the_environment_and_lists_take_commas(environment):
 def test_renewal_follows_the_lock(environment):
     environment(LOCK_DURATION_MS="1000")
     assert load(WorkerSettings).queue_options().for_bullmq()["lockRenewTime"] == 500
+    assert load(WorkerSettings).running_ttl == 31
+    assert load(WorkerSettings, running_ttl_seconds=5).running_ttl == 5
 
 
 def _faults(capsys, **options):
@@ -102,6 +105,7 @@ def test_nothing_set_names_every_variable_that_is_needed(environment, capsys):
         ),
         ("ROUTES", "/no/such/file", "TICKKEEPER_ROUTES=/no/such/file: cannot be read: No such file"),
         ("REDIS_CA_FILE", "/no/such/file", "TICKKEEPER_REDIS_CA_FILE=/no/such/file: cannot be read"),
+        ("STORE", "other", "TICKKEEPER_STORE=other: Input should be 'tickkeeper'"),
         ("DATABASE_SCHEMA", "", "TICKKEEPER_DATABASE_SCHEMA=: "),
     ],
 )

@@ -1,0 +1,1 @@
+"""The chart, and what keeps it in step with the code."""
