@@ -39,7 +39,7 @@ def _tables() -> Iterator[str]:
     values, groups = read()
     about = {group.path: group for group in groups}
     section: str | None = None
-    general = [value for value in values if len(value.path) == 1 and value.path[0] not in about]
+    general = [value for value in values if len(value.path) == 1 and value.path not in about]
     yield from _table("General", None, general)
     for value in values:
         top = value.path[0]

@@ -16,8 +16,8 @@ _PATTERNS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minI
 _FREE: dict[str, Any] = {"type": "object"}
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 
-#: Kubernetes' own objects: the API server judges them.
-_KUBERNETES = {
+#: By the key's name, wherever it is; of Kubernetes' own objects the API server judges the rest.
+_SHAPES = {
     "resources": _FREE,
     "strategy": _FREE,
     "affinity": _FREE,
@@ -128,7 +128,9 @@ _WORKER = {
 def schema() -> dict[str, Any]:
     """The JSON schema of the chart's values: no key that values.yaml does not have."""
     defaults = load()
-    top = _object({key: value for key, value in defaults.items() if key not in ("operator", "workers", "workerDefaults")})
+    top = _object(
+        {key: value for key, value in defaults.items() if key not in ("operator", "workers", "workerDefaults")}
+    )
     properties = top["properties"]
     properties["operator"] = _object(defaults["operator"], bounds=_bounds(OperatorSettings, _OPERATOR))
     pool = _object(defaults["workerDefaults"], bounds=_bounds(WorkerSettings, _WORKER) | _LEASE)
@@ -155,8 +157,8 @@ def _object(values: Mapping[str, Any], bounds: Mapping[str, Any] | None = None) 
 def _value(key: str, value: Any, bounds: Mapping[str, Any]) -> dict[str, Any]:
     if key in bounds:
         return dict(bounds[key])
-    if key in _KUBERNETES and not (key == "securityContext" and not isinstance(value, dict)):
-        return _KUBERNETES[key]
+    if key in _SHAPES and not isinstance(value, bool):
+        return _SHAPES[key]
     match value:
         case bool():
             return {"type": "boolean"}
@@ -170,4 +172,6 @@ def _value(key: str, value: Any, bounds: Mapping[str, Any]) -> dict[str, Any]:
 def _bounds(settings: type[BaseSettings], names: Mapping[str, str]) -> dict[str, Any]:
     fields = settings.model_json_schema()["properties"]
     taken = ("type", "minimum", "maximum")
-    return {value: {rule: fields[name][rule] for rule in taken if rule in fields[name]} for value, name in names.items()}
+    return {
+        value: {rule: fields[name][rule] for rule in taken if rule in fields[name]} for value, name in names.items()
+    }

@@ -49,7 +49,7 @@ PEERS = (
     ),
     Peer(
         "rq-scheduler",
-        ("rq-scheduler==0.14.0", "rq==2.6.0"),
+        ("rq-scheduler==0.14.0", "rq==3.0.0"),
         (
             ("-m", "rq.cli", "worker", "--url", "{redis}", "--quiet"),
             ("-m", "rq_scheduler.scripts.rqscheduler", "--url", "{redis}", "--interval", "1"),

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.keeper.edits import measure_edits
 from benchmarks.keeper.progress import say
-from benchmarks.keeper.result import Row, ratios
-from benchmarks.keeper.result import Figure
+from benchmarks.keeper.result import Figure, Row, ratios
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.lab.figures import median, percentile
 from benchmarks.lab.schedules import Schedule, schedules

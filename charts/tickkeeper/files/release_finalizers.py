@@ -1,20 +1,22 @@
+# ruff: noqa: INP001 - run as a script
 """Takes the operator's finalizer off the TickSchedules that remain after an uninstall: nobody else would."""
 
 import asyncio
 import os
 import time
+from typing import Any
 
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
 FINALIZER = "tickkeeper.dev/scheduler"
-RESOURCE = {"group": "tickkeeper.dev", "version": "v1alpha1", "plural": "tickschedules"}
+RESOURCE: dict[str, Any] = {"group": "tickkeeper.dev", "version": "v1alpha1", "plural": "tickschedules"}
 NAMESPACES = [name for name in os.environ.get("NAMESPACES", "").split(",") if name]
 # Operators that are still stopping may set it again: look until nothing has been left for so many seconds.
 QUIET_SECONDS = float(os.environ.get("QUIET_SECONDS", "3"))
 
 
-async def held(api: client.CustomObjectsApi) -> list[dict]:
+async def held(api: client.CustomObjectsApi) -> list[dict[str, Any]]:
     """The TickSchedules that still have the finalizer; none where the CRD is gone."""
     pages = []
     try:
@@ -35,7 +37,7 @@ async def held(api: client.CustomObjectsApi) -> list[dict]:
     return [item for item in pages if FINALIZER in item["metadata"].get("finalizers", [])]
 
 
-async def release(api: client.CustomObjectsApi, item: dict) -> None:
+async def release(api: client.CustomObjectsApi, item: dict[str, Any]) -> None:
     """Take it off this very version; a newer one is met in the next round."""
     meta = item["metadata"]
     rest = [name for name in meta["finalizers"] if name != FINALIZER]
@@ -54,7 +56,7 @@ async def release(api: client.CustomObjectsApi, item: dict) -> None:
 
 
 async def main() -> None:
-    config.load_incluster_config()
+    config.load_incluster_config()  # type: ignore[no-untyped-call]
     async with client.ApiClient() as connection:
         api = client.CustomObjectsApi(connection)
         quiet_since = time.monotonic()

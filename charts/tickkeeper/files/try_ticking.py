@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - run as a script
 """`helm test`: a TickSchedule is made and ticks; its scheduler is removed from Redis; it ticks again by itself."""
 
 import asyncio
@@ -5,7 +6,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from bullmq import Queue, Worker
@@ -14,7 +18,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from tickkeeper.bullmq.clients import RedisSettings, Use, connect
 
-RESOURCE = {"group": "tickkeeper.dev", "version": "v1alpha1", "plural": "tickschedules"}
+RESOURCE: dict[str, Any] = {"group": "tickkeeper.dev", "version": "v1alpha1", "plural": "tickschedules"}
 NAMESPACE = os.environ["TEST_NAMESPACE"]
 PREFIX = os.environ.get("TEST_PREFIX", "bull")
 EVERY_MS = 1000
@@ -28,10 +32,7 @@ def say(line: str) -> None:
 def redis_settings() -> RedisSettings:
     def read(variable: str) -> str | None:
         path = os.environ.get(variable)
-        if not path:
-            return None
-        with open(path) as file:
-            return file.read()
+        return Path(path).read_text() if path else None
 
     return RedisSettings(
         url=os.environ["TICKKEEPER_REDIS_URL"],
@@ -61,7 +62,7 @@ class Schedule:
             **RESOURCE, namespace=NAMESPACE, body=body | {"metadata": {"name": self.name}, "spec": spec}
         )
 
-    async def status(self) -> dict:
+    async def status(self) -> dict[str, Any]:
         found = await self.api.get_namespaced_custom_object(**RESOURCE, namespace=NAMESPACE, name=self.name)
         return found.get("status") or {}
 
@@ -77,7 +78,7 @@ class Schedule:
         return False
 
 
-async def until(what: str, condition, seconds: float) -> None:
+async def until(what: str, condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
     """Wait for a condition. Exits when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not await condition():
@@ -87,10 +88,10 @@ async def until(what: str, condition, seconds: float) -> None:
     say(what)
 
 
-async def try_ticking(schedule: Schedule, redis) -> None:
+async def try_ticking(schedule: Schedule, redis: RedisSettings) -> None:
     ticks: list[str] = []
 
-    async def work(job, _token) -> None:
+    async def work(job: Any, _token: str) -> None:
         ticks.append(job.data["tenantId"])
 
     await schedule.create()
@@ -129,7 +130,7 @@ async def try_ticking(schedule: Schedule, redis) -> None:
 
 
 async def main() -> None:
-    config.load_incluster_config()
+    config.load_incluster_config()  # type: ignore[no-untyped-call]
     redis = redis_settings()
     async with client.ApiClient() as connection:
         schedule = Schedule(client.CustomObjectsApi(connection))

@@ -28,11 +28,14 @@ class Applier:
     def __init__(self, client: Redis, *, max_len_events: int) -> None:
         self._client = client
         self._max_len_events = max_len_events
+        #: plans carried out so far
+        self.writes = 0
         self._queues: dict[QueueKey, Queue] = {}
 
     async def apply(self, desired: Desired, plan: Plan) -> None:
         """Run the plan's steps in order. Raises redis' exceptions and ApplyError; safe to run again."""
         queue = self._queue(QueueKey(desired.place.prefix, desired.place.queue))
+        self.writes += 1
         jobs = iter(plan.jobs)
         for step in plan.steps:
             match step:

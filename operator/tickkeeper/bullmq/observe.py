@@ -62,6 +62,8 @@ class Observer:
 
     def __init__(self, client: Redis) -> None:
         self._client = client
+        #: script calls so far
+        self.looks = 0
         self._sha = ""
         self._read_only = True
 
@@ -76,6 +78,7 @@ class Observer:
             where = one.desired.place.scheduler_id
             arguments.extend((where, one.digest or "", *_bounds(one.desired, now), int(one.watched)))
         keys = [queue.key(name) for name in _KEYS]
+        self.looks += 1
         redis_now, facts, found = await self._run(keys, arguments)
         queue_facts = _queue_facts(facts)
         sights = {}

@@ -66,6 +66,10 @@ class Inspection:
         self._safety = _Safety()
         self._lanes = asyncio.Semaphore(_LANES)
 
+    def calls(self) -> dict[str, int]:
+        """What was asked of Redis so far, by kind."""
+        return {"look": self._observer.looks, "write": self._applier.writes}
+
     async def probe(self) -> None:
         """Ask what holds for the whole server: does it evict keys, may it be written?"""
         try:

@@ -192,6 +192,7 @@ class Keeper:
 
     def _later(self, key: ResourceKey, memo: Memo, why: str) -> None:
         memo.failures += 1
+        self._world.reconcile_errors += 1
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(memo.failures, 10))
         _log.info("reconcile_later", namespace=key.namespace, name=key.name, seconds=pause, why=why)
         self._world.queue.add_later(key, pause)

@@ -35,8 +35,6 @@ class OrphanHunt:
     every: float = _EVERY
     patience: float = _PATIENCE
     clock: Callable[[], float] = time.monotonic
-    #: schedulers in these queues that nobody of ours made, at the last walk
-    foreign: int = 0
     _suspects: dict[Target, float] = field(default_factory=dict)
     _queues: dict[str, set[QueueKey]] = field(default_factory=dict)
 
@@ -49,7 +47,7 @@ class OrphanHunt:
     async def walk(self) -> None:
         """One walk over every Redis in use; one that is away is left for the next."""
         suspects: dict[Target, float] = {}
-        self.foreign = 0
+        self.world.foreign = 0
         for site in self.world.sites:
             if site.up:
                 try:
@@ -66,7 +64,7 @@ class OrphanHunt:
             async for scheduler_id, stamp in stamps(site.client, queue):
                 target = Target(site.name, Place(queue.prefix, queue.queue, scheduler_id))
                 if stamp is None or stamp.cluster != self.world.options.cluster:
-                    self.foreign += stamp is None
+                    self.world.foreign += stamp is None
                 elif stamp.deletion_policy == "Delete" and not self._is_named(target, stamp):
                     since = suspects[target] = self._suspects.get(target, self.clock())
                     if self.clock() - since >= self.patience:

@@ -77,6 +77,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             sweep_seconds=settings.sweep_seconds,
             max_len_events=settings.max_len_events,
             may_write=lease.may_write if lease is not None else lambda: True,
+            timed=metrics.timed,
             bounds=settings.bounds(),
         )
 

@@ -28,6 +28,8 @@ _COALESCE = 0.005
 #: Seconds between two tries to reach a Redis that is away: constant, so that its return is noticed at once.
 _RETRY = 0.2
 
+#: Called after each pass: scope, its seconds, seconds since the fault was noticed, how many were mended.
+Timed = Callable[[str, float, float, int], None]
 Report = Callable[[Sequence[tuple[Charge, Outcome]]], None]
 
 
@@ -42,11 +44,13 @@ class Site:
         sweep_seconds: float,
         max_len_events: int,
         may_write: Callable[[], bool] = lambda: True,
+        timed: Timed = lambda _scope, _seconds, _latency, _mended: None,
         bounds: Bounds | None = None,
     ) -> None:
         self.settings = settings
         self.name = str(settings.address)
         self._report = report
+        self._timed = timed
         self._sweep_seconds = sweep_seconds
         self.client = connect(settings, name="tickkeeper-operator", bounds=bounds)
         self._inspection = Inspection(
@@ -68,12 +72,19 @@ class Site:
         self._next_sweep = 0.0
         self.up: bool | None = None
         self.last_beat = time.monotonic()
-        self.last_sweep: float | None = None
+        #: when everything was last checked (epoch seconds)
+        self.swept_at: float | None = None
+        #: when a fault was noticed that no pass has seen to yet (monotonic seconds)
+        self._noticed: float | None = None
 
     @property
     def charges(self) -> frozenset[Charge]:
         """The schedulers it looks after."""
         return frozenset(self._charges)
+
+    def calls(self) -> dict[str, int]:
+        """What was asked of this Redis so far, by kind."""
+        return {**self._inspection.calls(), "count": self.feed.reads}
 
     def take(self, charge: Charge) -> None:
         """Look after a scheduler, beginning now."""
@@ -120,11 +131,15 @@ class Site:
     def _on_break(self) -> None:
         """The feed's connection broke or came back: whatever was there may be gone."""
         self._next_sweep = 0.0
-        self._wake.set()
+        self._notice()
 
     def _on_loss(self, queue: QueueKey) -> None:
         """A queue lost a scheduler: find out which."""
         self._urgent.update(charge for charge in self._charges if charge.queue == queue)
+        self._notice()
+
+    def _notice(self) -> None:
+        self._noticed = self._noticed or time.monotonic()
         self._wake.set()
 
     async def _wait(self) -> None:
@@ -166,10 +181,14 @@ class Site:
         if self.up is not True:
             _log.info("redis_up", redis=self.name)
             self.up = True
+        ended = time.monotonic()
         if sweep:
-            self.last_sweep = time.monotonic()
-            self._next_sweep = self.last_sweep + self._sweep_seconds * random.uniform(0.9, 1.1)  # noqa: S311
-        _log.debug("pass", redis=self.name, charges=len(charges), sweep=sweep, seconds=time.monotonic() - started)
+            self.swept_at = time.time()
+            self._next_sweep = ended + self._sweep_seconds * random.uniform(0.9, 1.1)  # noqa: S311
+        mended = sum(outcome.mended for _, outcome in found)
+        latency = ended - (self._noticed or started)
+        self._noticed = None
+        self._timed("sweep" if sweep else "part", ended - started, latency, mended)
         self._report(found)
 
     def _went_away(self, error: BaseException) -> None:

@@ -49,4 +49,7 @@ class World:
     queue: WorkQueue[ResourceKey] = field(default_factory=WorkQueue)
     #: heals since the process began, by what was broken
     heals: Counter[str] = field(default_factory=Counter)
+    reconcile_errors: int = 0
+    #: schedulers in the queues in use that nobody of ours made, at the last walk
+    foreign: int = 0
     now: Callable[[], float] = time.time

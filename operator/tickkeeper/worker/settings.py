@@ -73,7 +73,7 @@ class WorkerSettings(BaseSettings):
         None,
         ge=1,
         le=86_400,
-        description="how long a killed tick holds its schedule up; default: lock + stalled interval",
+        description="how long a killed tick holds its schedule up",
     )
 
     grace_seconds: float = Field(25.0, ge=1, le=3600, description="from SIGTERM to the end of the process")

@@ -4,8 +4,11 @@ import json
 import signal
 import socket
 import subprocess
+import threading
 import time
+import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -119,6 +122,40 @@ def test_options_are_documented():
     said = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
     for option in ("--queue", "--handlers", "--routes", "--grace-seconds"):
         assert option in said
+
+
+def test_a_route_delivers_rows_without_code(folder, tmp_path, redis, redis_url, outbox):
+    got = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            got.append((self.path, self.headers["Idempotency-Key"], body))
+            self.send_response(410 if body["payload"]["n"] == 2 else 204)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        routes = tmp_path / "routes.yaml"
+        routes.write_text(f"routes:\n  - {{kinds: mail.*, url: 'http://127.0.0.1:{server.server_port}/hook'}}\n")
+        enqueue(outbox, "mail.send", {"n": 1}, {"n": 2})
+        enqueue(outbox, "sms.send", {"n": 3})
+        with worker_process(folder, redis=redis_url, database=outbox, ROUTES=str(routes), HANDLERS="") as worker:
+            _job(redis, every=300)
+            worker.wait_for(lambda: len(got) == 2)
+            worker.wait_for(lambda: rows(outbox, "kind") == [("sms.send",)])
+        server.shutdown()
+    assert sorted((path, body["tenantId"], body["kind"], body["payload"]["n"]) for path, _, body in got) == [
+        ("/hook", "acme", "mail.send", 1),
+        ("/hook", "acme", "mail.send", 2),
+    ]
+    assert {key for _, key, _ in got} == {body["id"] for _, _, body in got}
+    [(reason, error)] = rows(outbox, "reason, last_error", "outbox_dead")
+    assert reason == "rejected"
+    assert error.endswith("/hook: answered 410")
 
 
 def test_a_missing_schema_is_one_line_with_the_command_and_mended_while_running(folder, redis, redis_url, database):

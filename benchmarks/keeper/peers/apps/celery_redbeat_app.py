@@ -3,6 +3,9 @@
 ``celery -A celery_redbeat_app beat --scheduler redbeat.RedBeatScheduler`` and ``celery -A celery_redbeat_app worker``.
 """
 
+# mypy: ignore-errors
+# Its packages are in an environment of its own.
+
 import os
 import time
 from pathlib import Path

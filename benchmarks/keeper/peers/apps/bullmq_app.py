@@ -1,5 +1,8 @@
 """BullMQ alone: an application that registers its job scheduler at its start and works its ticks."""
 
+# mypy: ignore-errors
+# Its packages are in an environment of its own.
+
 import asyncio
 import os
 import time

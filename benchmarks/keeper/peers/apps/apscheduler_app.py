@@ -1,5 +1,8 @@
 """APScheduler with its Redis job store: one process that schedules and runs."""
 
+# mypy: ignore-errors
+# Its packages are in an environment of its own.
+
 import os
 import time
 from pathlib import Path

@@ -1,5 +1,8 @@
 """rq-scheduler: this registers the job; ``rqscheduler --interval 1`` enqueues it, and an rq worker runs it."""
 
+# mypy: ignore-errors
+# Its packages are in an environment of its own.
+
 import os
 import time
 from datetime import UTC, datetime

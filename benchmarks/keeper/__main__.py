@@ -1,0 +1,68 @@
+"""``python -m benchmarks.keeper``: print the table and the bars, keep the raw figures.
+
+ROWS=name,name takes some of the rows; QUICK=1 measures so little that only the measuring is tried; RUNS=n (default 3);
+RESULTS=folder is where the raw figures go.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.keeper.progress import say
+from benchmarks.keeper.report import document, keep, table
+from benchmarks.keeper.result import Row
+from benchmarks.keeper.rows import NAMES, SCENES
+from benchmarks.keeper.sizes import Sizes, sizes
+from embedded.errors import MissingPart, PartFailed
+
+_RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+def main() -> int:
+    """0: measured, whatever the bars say; 1: something could not be measured; 2: a variable is wrong."""
+    try:
+        chosen, amount = _chosen(os.environ.get("ROWS", "")), sizes()
+    except ValueError as error:
+        print(f"bench-keeper: {error}", file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    failed: list[str] = []
+    try:
+        for scene in SCENES:
+            if wanted := chosen & set(scene.rows):
+                failed += _play(scene.play, amount, frozenset(wanted), rows)
+    except KeyboardInterrupt:
+        print("bench-keeper: interrupted", file=sys.stderr)
+        return 130
+    print(table(rows))
+    print()
+    for row in rows:
+        for bar in row.bars:
+            print(bar)
+    for line in failed:
+        print(f"not measured: {line}")
+    kept = keep("keeper", document(rows, amount), Path(os.environ.get("RESULTS") or _RESULTS))
+    say(f"raw figures: {kept}")
+    return 1 if failed else 0
+
+
+def _play(play: object, amount: Sizes, wanted: frozenset[str], rows: list[Row]) -> list[str]:
+    before = len(rows)
+    try:
+        rows.extend(play(amount, wanted))  # type: ignore[operator]
+    except (MissingPart, PartFailed, TimeoutError) as error:
+        missing = wanted - {row.name for row in rows[before:]}
+        say(f"failed: {error}")
+        return [f"{', '.join(sorted(missing))}: {str(error).splitlines()[0]}"]
+    return []
+
+
+def _chosen(names: str) -> set[str]:
+    wanted = {name.strip() for name in names.split(",") if name.strip()}
+    if unknown := wanted - set(NAMES):
+        raise ValueError(f"ROWS={names}: {', '.join(sorted(unknown))} is none of {', '.join(NAMES)}")
+    return wanted or set(NAMES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
