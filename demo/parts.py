@@ -101,6 +101,7 @@ class Parts:
 
     def prepare(self) -> None:
         """Get what is not there yet. In the main thread, where Ctrl-C ends a build that takes minutes."""
+        _ = self.redis.version, self.postgres.version  # MissingPart now, and not after minutes
         self.cluster.prepare()
         self._prepare_node()
 

@@ -45,7 +45,7 @@ def _play(parts: Parts, timeline: Timeline) -> int:
 
 
 def _start(parts: Parts, timeline: Timeline) -> None:
-    timeline.doing("", "getting the parts; the first time this may take minutes")
+    timeline.doing("", "getting the parts (minutes, the first time)")
     parts.prepare()
     timeline.doing("", "starting Redis, PostgreSQL and the Kubernetes API")
     parts.start_servers()

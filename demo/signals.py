@@ -19,7 +19,8 @@ class Interrupted(BaseException):
 def raise_on_signals() -> None:
     """From now on the first signal raises Interrupted in the main thread, and further ones are ignored."""
     for number in _SIGNALS:
-        signal.signal(number, _interrupt)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup is respected
+            signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

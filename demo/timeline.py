@@ -1,5 +1,6 @@
 """The display: one line for each thing done. A table and a strip of ticks on a terminal, plain lines anywhere else."""
 
+import sys
 import textwrap
 import time
 from collections.abc import Sequence
@@ -58,7 +59,8 @@ class Timeline(Protocol):
 def make_timeline() -> Timeline:
     """For this standard output: lines where it is no terminal."""
     console = Console()
-    return _Table(console) if console.is_terminal and not console.is_dumb_terminal else _Lines()
+    # Not rich's own is_terminal, which FORCE_COLOR makes true for a file too.
+    return _Table(console) if sys.stdout.isatty() and not console.is_dumb_terminal else _Lines()
 
 
 def say(text: str = "") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.keeper.progress import say
 from benchmarks.keeper.report import document, keep, table
 from benchmarks.keeper.result import Row
-from benchmarks.keeper.rows import NAMES, SCENES
+from benchmarks.keeper.rows import NAMES, SCENES, Play
 from benchmarks.keeper.sizes import Sizes, sizes
 from embedded.errors import MissingPart, PartFailed
 
@@ -46,10 +46,11 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _play(play: object, amount: Sizes, wanted: frozenset[str], rows: list[Row]) -> list[str]:
+def _play(play: Play, amount: Sizes, wanted: frozenset[str], rows: list[Row]) -> list[str]:
     before = len(rows)
     try:
-        rows.extend(play(amount, wanted))  # type: ignore[operator]
+        for row in play(amount, wanted):
+            rows.append(row)  # noqa: PERF402 - those before a failure are kept
     except (MissingPart, PartFailed, TimeoutError) as error:
         missing = wanted - {row.name for row in rows[before:]}
         say(f"failed: {error}")

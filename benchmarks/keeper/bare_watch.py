@@ -19,7 +19,7 @@ async def main(kubeconfig: str, count: int) -> None:
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    table: dict[tuple[str, str], Mapping[str, Any]] = {}
+    table: dict[tuple[str | None, str], Mapping[str, Any]] = {}
     complete = asyncio.Event()
 
     @kopf.on.login(registry=registry)
@@ -27,7 +27,7 @@ async def main(kubeconfig: str, count: int) -> None:
         return kopf.login_with_kubeconfig(**kwargs)
 
     @kopf.on.event("tickkeeper.dev", "v1alpha1", "tickschedules", registry=registry)
-    async def changed(namespace: str, name: str, body: Mapping[str, Any], **_: Any) -> None:
+    async def changed(namespace: str | None, name: str, body: Mapping[str, Any], **_: Any) -> None:
         table[namespace, name] = dict(body)
         if len(table) >= count:
             complete.set()

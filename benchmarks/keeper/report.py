@@ -1,6 +1,7 @@
 """The table, the bars, and the file of raw figures."""
 
 import json
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -41,10 +42,23 @@ def keep(kind: str, document: dict[str, Any], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     path = folder / f"{kind}-{now:%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps({"at": now.isoformat(timespec="seconds"), **document}, indent=1) + "\n")
+    whole = {"at": now.isoformat(timespec="seconds"), **document}
+    path.write_text(json.dumps(_finite(whole), indent=1, allow_nan=False) + "\n")
     return path
 
 
 def document(rows: Sequence[Row], sizes: Sizes) -> dict[str, Any]:
     """Everything that was measured."""
     return {"machine": machine(), "sizes": asdict(sizes), "rows": [asdict(row) for row in rows]}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: what never came is null."""
+    match value:
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case float():
+            return value if math.isfinite(value) else None
+    return value

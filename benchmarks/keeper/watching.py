@@ -28,7 +28,7 @@ def start_and_check(stage: Stage) -> tuple[float, float]:
 def start_bare_watch(stage: Stage) -> tuple[float, float]:
     """The same for a process that only watches with kopf and keeps what it is told in a table."""
     started = time.monotonic()
-    argv = [sys.executable, _SCRIPT, str(stage.kube.kubeconfig), str(len(stage.wanted))]
+    argv: list[str | Path] = [sys.executable, _SCRIPT, str(stage.kube.kubeconfig), str(len(stage.wanted))]
     with Partner(argv, log=stage.folder / "bare_watch.log") as watch:
         watch.hear(seconds=_PATIENCE)
         return time.monotonic() - started, cpu_seconds(watch.pid)

@@ -66,7 +66,7 @@ async def removals(
         scheduler_id = ids[index % len(ids)]
         started = time.perf_counter()
         await owned.removeJobScheduler(scheduler_id)
-        while await redis.zscore(owned.key("repeat"), scheduler_id) is None:
+        while await redis.zscore(f"{PREFIX}:{queue}:repeat", scheduler_id) is None:
             if time.perf_counter() - started > _PATIENCE:
                 raise TimeoutError(f"{scheduler_id} was not registered again within {_PATIENCE:g} s")
             await asyncio.sleep(_LOOK)

@@ -17,9 +17,11 @@ def median(values: Sequence[float]) -> float:
 
 
 def number(value: float) -> str:
-    """Three significant digits, never in powers of ten."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
+    """Three significant digits, never in powers of ten; what is infinite never came."""
+    if math.isinf(value):
+        return "never"
+    if value == 0:
+        return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -13,6 +13,7 @@ from typing import Any, Self
 from embedded.errors import PartFailed
 
 _CHUNK = 65_536
+_TAIL = 12
 
 
 class Partner:
@@ -96,5 +97,6 @@ class Partner:
         self.close()
 
     def _failed(self, what: str) -> PartFailed:
-        text = self._log.read_text(encoding="utf-8", errors="replace")[-1500:].strip()
-        return PartFailed(f"{' '.join(self._argv[:3])} {what}: {text or '(it said nothing)'}")
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "it complained of nothing"
+        return PartFailed(f"{' '.join(self._argv[:3])} {what}: {last}\n{chr(10).join(lines[-_TAIL:])}")

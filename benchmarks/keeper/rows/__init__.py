@@ -7,13 +7,15 @@ from benchmarks.keeper.result import Row
 from benchmarks.keeper.rows import hundred, peers, ten_thousand, thousand, ticking
 from benchmarks.keeper.sizes import Sizes
 
+Play = Callable[[Sizes, frozenset[str]], Iterator[Row]]
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Rows that are measured one after another on the same servers."""
 
     rows: tuple[str, ...]
-    play: Callable[[Sizes, frozenset[str]], Iterator[Row]]
+    play: Play
 
 
 SCENES = (

@@ -63,7 +63,10 @@ def _steady(stage: Stage, sizes: Sizes, worker: Partner) -> Row:
 
 def _operator_restart(stage: Stage, sizes: Sizes) -> Row:
     row = Row("operator-restart", raw={"runs": []})
-    checked, floors, cpus, writes = [], [], [], []
+    checked: list[float] = []
+    floors: list[float] = []
+    cpus: list[float] = []
+    writes: list[float] = []
     for run in range(sizes.runs):
         say(f"operator-restart, run {run + 1} of {sizes.runs}")
         floor, floor_cpu = start_bare_watch(stage)

@@ -134,10 +134,18 @@ class Kube:
         return client.CoordinationV1Api(self._api)
 
     async def post_event(
-        self, key: ResourceKey, uid: str, *, warning: bool, reason: str, message: str, identity: str
+        self,
+        key: ResourceKey,
+        uid: str,
+        *,
+        warning: bool,
+        reason: str,
+        message: str,
+        identity: str,
+        at: datetime,
     ) -> None:
-        """Record a core/v1 Event on a TickSchedule."""
-        now = datetime.now(UTC)
+        """Record a core/v1 Event on a TickSchedule; ``at`` is when it happened."""
+        time = at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         event: Any = {
             "metadata": {"generateName": f"{key.name[:200]}.", "namespace": key.namespace},
             "involvedObject": {
@@ -153,8 +161,8 @@ class Kube:
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,
             "reportingInstance": identity,
-            "firstTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "lastTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "firstTimestamp": time,
+            "lastTimestamp": time,
             "count": 1,
         }
         await _answer(

@@ -109,7 +109,7 @@ class Reconciler:
             return True
         if self._world.claims.owner(earlier) is not None:
             return False  # somebody else's by now: they overwrite it
-        site = self._world.sites.at(earlier.redis)
+        site = self._site_at(earlier.redis)
         if site is None:
             self.abandon(entry.key, memo, earlier, "it is no longer among the known ones")
             return False
@@ -118,6 +118,12 @@ class Reconciler:
         memo.leaving = Held(site, Charge(leaver, Intent.REMOVE), earlier)
         site.take(memo.leaving.charge)
         return True
+
+    def _site_at(self, address: str) -> Site | None:
+        """The Redis at an address, in use or at least known."""
+        world = self._world
+        settings = world.references.at(address)
+        return world.sites.at(address) or (world.sites.get(settings) if settings is not None else None)
 
     def abandon(self, key: ResourceKey, memo: Memo, earlier: Target, why: str) -> None:
         """Go on without having cleared an earlier place, and say so."""
@@ -174,7 +180,7 @@ class Reconciler:
         if memo.held is not None:
             return memo.held.site, memo.held.target, memo.held.charge.desired
         earlier = registered_target(memo)
-        site = None if earlier is None else world.sites.at(earlier.redis)
+        site = None if earlier is None else self._site_at(earlier.redis)
         if entry.spec is None:
             if earlier is None:
                 return None

@@ -50,6 +50,11 @@ class References:
             return self.default
         return await self._read((namespace, spec.redis.secret_ref.name))
 
+    def at(self, address: str) -> RedisSettings | None:
+        """The settings of the Redis at ``address``, where it is the operator's own or a Secret that was read."""
+        known = (self.default, *(known.settings for known in self._known.values()))
+        return next((s for s in known if s is not None and str(s.address) == address), None)
+
     def forget(self, key: SecretKey) -> None:
         """Read a Secret again at its next use: its credentials were refused."""
         self._known.pop(key, None)

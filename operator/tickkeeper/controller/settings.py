@@ -1,5 +1,6 @@
 """The operator's settings: ``TICKKEEPER_*`` variables."""
 
+import os
 import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,6 +9,7 @@ import yaml
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tickkeeper.bullmq.address import parse
 from tickkeeper.bullmq.clients import Bounds, RedisSettings
 from tickkeeper.schedules.allow import AllowList
 from tickkeeper.schedules.wanted import Retention
@@ -79,6 +81,23 @@ class OperatorSettings(BaseSettings):
     @classmethod
     def _any_case(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _kubeconfig_is_there(cls, paths: str | None) -> str | None:
+        for path in paths.split(os.pathsep) if paths else ():
+            try:
+                Path(path).expanduser().open("rb").close()
+            except OSError as error:
+                raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        return paths
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url_fits(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            parse(url.get_secret_value())
+        return url
 
     @model_validator(mode="after")
     def _redis_fits(self) -> "OperatorSettings":

@@ -4,7 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -38,6 +39,8 @@ class Notice:
     reason: str
     message: str
     warning: bool = False
+    #: when it happened: it may be posted much later
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class Writer:
@@ -148,7 +151,8 @@ class Writer:
         elif self._events:
             notice = self._events.popleft()
             with suppress(_RefusedError):
-                await self._try(self._post, notice)
+                if not await self._try(self._post, notice):
+                    self._events.appendleft(notice)
 
     async def _post(self, notice: Notice) -> None:
         await self._kube.post_event(
@@ -158,6 +162,7 @@ class Writer:
             reason=notice.reason,
             message=notice.message,
             identity=self._identity,
+            at=notice.at,
         )
 
     async def _try(self, call: Any, *arguments: Any) -> bool:

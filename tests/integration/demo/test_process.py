@@ -92,7 +92,7 @@ def test_a_missing_part_is_told_in_one_line(folder: Path) -> None:
     demo = Demo(folder, REDIS_SERVER="/nonexistent/redis-server")
     assert demo.popen.wait(200) == 1
     last = demo.text.strip().splitlines()[-1]
-    assert last.startswith("demo: failed at starting "), demo.text
+    assert last.startswith("demo: failed at getting the parts"), demo.text
     assert "REDIS_SERVER=/nonexistent/redis-server" in last
     assert "Traceback" not in demo.text
     wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")

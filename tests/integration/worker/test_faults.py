@@ -4,6 +4,8 @@ import asyncio
 import time
 
 import pytest
+from bullmq import Worker
+from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from embedded.proxy import Proxy
@@ -149,9 +151,11 @@ async def test_a12_redis_away_for_6_seconds_under_load(own_redis):
             await until(lambda: rig.value("ticks_total", **EMPTY) >= 50)
         own_redis.kill()
         await until(lambda: rig.runner.fault)
-        began, cpu = time.monotonic(), time.process_time()
+        began, cpu, tried = time.monotonic(), time.process_time(), rig.value("worker_errors_total", type="redis")
         await asyncio.sleep(6)  # the outage itself
-        share = (time.process_time() - cpu) / (time.monotonic() - began)
+        seconds = time.monotonic() - began
+        share = (time.process_time() - cpu) / seconds
+        rate = (rig.value("worker_errors_total", type="redis") - tried) / seconds
         own_redis.start()
         async with queue_of(own_redis.url) as queue:
             before = rig.value("ticks_total", **EMPTY)
@@ -160,6 +164,7 @@ async def test_a12_redis_away_for_6_seconds_under_load(own_redis):
             await until(lambda: rig.value("ticks_total", **EMPTY) > before)
             lag = time.monotonic() - back
     assert share < 0.2
+    assert rate < 12  # one try in 200 ms, however many ticks were under way
     assert lag < 1
 
 
@@ -197,6 +202,7 @@ async def test_b2_a_network_that_drops_everything_is_noticed_by_an_idle_worker(r
         url = f"redis://127.0.0.1:{proxy.port}/0"
         async with working(url) as rig:
             await rig.ready()
+            await until(lambda: rig.runner._consumer.waiting)
             proxy.hold()
             await until(lambda: rig.runner.fault, 15)
             proxy.release()
@@ -221,6 +227,25 @@ async def test_b10_maxclients_is_told_and_survived(own_redis):
             before = rig.value("ticks_total", **EMPTY)
             await until(lambda: rig.value("ticks_total", **EMPTY) >= before + 2)
     assert 0 < rate < 30
+
+
+async def test_a_next_slot_that_cannot_be_written_is_told(work, ticks, monkeypatch):
+    """bullmq repeats it for ever and says nothing, with the job taken and the queue standing still."""
+    away = True
+    schedule_next = Worker._scheduleNextIteration
+
+    async def sometimes(self, job):
+        if away:
+            raise RedisConnectionError("refused")
+        await schedule_next(self, job)
+
+    monkeypatch.setattr(Worker, "_scheduleNextIteration", sometimes)
+    async with work() as rig:
+        await schedule(ticks, 200)
+        await until(lambda: rig.runner.fault == "redis: no connection to Redis (refused)")
+        away = False
+        await until(lambda: rig.value("ticks_total", **EMPTY) >= 3)
+        assert rig.runner.fault is None
 
 
 async def test_b14_flushall_during_an_active_tick(work, ticks, redis):
