@@ -50,10 +50,10 @@ def _start(parts: Parts, timeline: Timeline) -> None:
     timeline.doing("", "starting Redis, PostgreSQL and the Kubernetes API")
     parts.start_servers()
     timeline.title("TickKeeper on " + ", ".join(parts.versions))
-    timeline.line("", "three servers, on 127.0.0.1 only", "they answer; CRD, RBAC and the outbox's schema applied")
+    timeline.line("", "servers, all on 127.0.0.1", "they answer; CRD, RBAC and the outbox's schema are in place")
     timeline.doing("", "starting the operator and a worker")
     parts.start_programs()
-    seen = "both ready; the operator as the account of deploy/rbac.yaml"
+    seen = "both ready; the operator has the rights of deploy/rbac.yaml"
     timeline.line("", "tickkeeper operator, tickkeeper worker", seen)
 
 
@@ -66,7 +66,7 @@ def _play_scenes(parts: Parts, timeline: Timeline, ending: ExitStack) -> None:
     for scene in SCENES:
         timeline.doing(scene.label, scene.done)
         seen = scene.play(stage)
-        timeline.line(scene.label, scene.done, seen.text, seen.healed, seen.tick)
+        timeline.line(scene.label, scene.done, seen.text, seen.back, seen.tick)
     timeline.doing("", "the sums")
     timeline.line("", "all in all", _summary(stage))
 

@@ -34,7 +34,7 @@ def apply(stage: Stage) -> Seen:
     stage.kubectl("wait", "tickschedule/acme", "--for=condition=Ready", "--timeout=30s")
     first = stage.ticks(stage.acme, 1, since=began)[0]
     text = f"registered as {KEYS}repeat:{stage.acme.id} {span(registered - began)} later, kubectl included; Ready=True"
-    return Seen(text, tick=first.done - began)
+    return Seen(text, tick=span(first.done - began))
 
 
 def first_ticks(stage: Stage) -> Seen:
@@ -56,7 +56,7 @@ def rows(stage: Stage) -> Seen:
     tick = stage.ticks(stage.acme, 1, since=began)[0]
     took = span(delivered.last - delivered.first)
     text = f"the next tick delivered {tick.result.get('done')} of them, in {took}"
-    return Seen(text, tick=delivered.first - began)
+    return Seen(text, tick=span(delivered.first - began))
 
 
 def replica_stops(stage: Stage) -> Seen:
@@ -66,9 +66,14 @@ def replica_stops(stage: Stage) -> Seen:
     with ThreadPoolExecutor(max_workers=1) as threads:
         replica = threads.submit(stop_another_replica, stage.parts.node, stage.parts.redis.url, stage.acme.id)
         stage.wait("the removal", lambda: stage.watch.lost(stage.acme.id, since=began) or replica.done())
-        # Mended before we could see it missing: then it was gone at the latest when the replica had ended.
-        gone = stage.watch.lost(stage.acme.id, since=began) or time.time()
-        seen = _healed(stage, before, gone, gone)
+        gone = stage.watch.lost(stage.acme.id, since=began)
+        if gone is not None:
+            seen = _healed(stage, before, gone, gone)
+        else:  # back between two looks
+            replica.result()  # it did remove it
+            now = time.time()
+            seen = _healed(stage, before, now, now)
+            seen = replace(seen, back=f"< {span(stage.watch.longest_pause(since=began))}")
         return replace(seen, text=f"by {replica.result()}: {seen.text}")
 
 
@@ -92,7 +97,9 @@ def redis_restarts(stage: Stage) -> Seen:
     healed = stage.back(stage.acme, since=answered)
     delivered = stage.delivered(ids, "acme").first
     away = f"away for {span(answered - began)}, Ready=False meanwhile; from its return:"
-    return Seen(f"{away} {_missed(stage, before, healed)}; {_told(stage)}", healed - answered, delivered - answered)
+    return Seen(
+        f"{away} {_missed(stage, before, healed)}; {_told(stage)}", span(healed - answered), span(delivered - answered)
+    )
 
 
 def operator_restarts(stage: Stage) -> Seen:
@@ -114,8 +121,8 @@ def operator_restarts(stage: Stage) -> Seen:
     delivered = stage.delivered(ids, "acme").first
     after = stage.ticks(stage.acme, 1, since=healed)[0]
     stage.check(after.data.get("region") == "north", f"the first tick carries the old data: {after.data}")
-    text = f"{went_on} ticks went on without it, none after the wipe; from its restart: registered with the new data"
-    return Seen(f"{text}; {_told(stage)}", healed - began, delivered - began)
+    text = f"{went_on} ticks without it, none after the wipe; from its restart: back with the new data"
+    return Seen(f"{text}; {_told(stage)}", span(healed - began), span(delivered - began))
 
 
 def second_tenant(stage: Stage) -> Seen:
@@ -132,10 +139,8 @@ def second_tenant(stage: Stage) -> Seen:
         stage.check({tick.tenant for tick in ticks} == {schedule.name}, f"{schedule.name} got a tick of another tenant")
         apart = _apart(ticks)
         stage.check(min(apart) == schedule.every, f"{schedule.name} left its interval: {apart} s apart")
-    counts = f"{len(theirs)} ticks 2 s apart, and {len(ours)} of {stage.acme.name} 1 s apart"
-    return Seen(
-        f"{stage.globex.id} beside {stage.acme.id}: {counts}, each with its own rows", tick=theirs[0].done - registered
-    )
+    counts = f"{len(theirs)} ticks 2 s apart; {stage.acme.id}: {len(ours)} ticks 1 s apart"
+    return Seen(f"{stage.globex.id}: {counts}; each with its own rows", tick=span(theirs[0].done - registered))
 
 
 def faster(stage: Stage) -> Seen:
@@ -152,7 +157,7 @@ def faster(stage: Stage) -> Seen:
     apart = _apart(stage.ticks(stage.acme, 4, since=changed)[1:])
     stage.check(min(apart) == stage.acme.every, f"the ticks are {apart} s apart")
     text = f"in Redis {span(changed - began)} later, kubectl included; ticks are now {span(min(apart))} apart"
-    return Seen(text, tick=delivered - began)
+    return Seen(text, tick=span(delivered - began))
 
 
 def bad_resource(stage: Stage) -> Seen:
@@ -176,17 +181,17 @@ def deletion(stage: Stage) -> Seen:
         stage.check(not left, f"of {schedule.id} is left: {', '.join(left)}")
     queue = {str(key).removeprefix(KEYS).split(":")[0] for key in stage.redis.scan_iter(f"{KEYS}*")}
     history = ", ".join(sorted(queue - {"repeat"}))
-    return Seen(f"gone after {span(took)}: no entry, hash or pending job. What stays is the queue's: {history}")
+    return Seen(f"gone after {span(took)}: no entry, hash or pending job; the queue keeps {history}")
 
 
 SCENES = (
-    Scene("", "kubectl apply: tenant acme, a tick every 1000 ms", apply),
+    Scene("", "kubectl apply: acme ticks every 1000 ms", apply),
     Scene("", "a worker takes the ticks", first_ticks),
-    Scene("", f"{_ROWS} rows enqueued in SQL, in one transaction", rows),
+    Scene("", f"{_ROWS} rows enqueued, in one transaction", rows),
     Scene("(a)", "another replica stops: removeJobScheduler", replica_stops),
     Scene("(b)", "FLUSHALL", flushall),
     Scene("(c)", "kill -9 of Redis, which keeps nothing", redis_restarts),
-    Scene("(d)", "kill -9 of the operator; spec changed, Redis wiped", operator_restarts),
+    Scene("(d)", "kill -9 of the operator; then patch, FLUSHALL", operator_restarts),
     Scene("(e)", "a second tenant, the same job name", second_tenant),
     Scene("(f)", "kubectl patch: everyMs 1000 becomes 500", faster),
     Scene("(g)", "kubectl apply of a bad resource: refused", bad_resource),
@@ -200,7 +205,7 @@ def _healed(stage: Stage, before: Tick, fault: float, over: float) -> Seen:
     ids = stage.parts.database.enqueue("acme")
     healed = stage.back(stage.acme, since=over)
     delivered = stage.delivered(ids, "acme").first
-    return Seen(f"{_missed(stage, before, healed)}; {_told(stage)}", healed - fault, delivered - fault)
+    return Seen(f"{_missed(stage, before, healed)}; {_told(stage)}", span(healed - fault), span(delivered - fault))
 
 
 def _missed(stage: Stage, before: Tick, healed: float) -> str:

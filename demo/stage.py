@@ -39,11 +39,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a scene came to; times in seconds from the fault, None where there was none."""
+    """What a scene came to, in words. ``back``, ``tick``: how long after the fault it was back, and ticked."""
 
     text: str
-    healed: float | None = None
-    tick: float | None = None
+    back: str = ""
+    tick: str = ""
 
 
 class Stage:

@@ -9,10 +9,8 @@ from demo.watch import Watch
 _MARKS = {(False, False): "-", (True, False): "|", (False, True): "x", (True, True): "+"}
 
 
-def span(seconds: float | None) -> str:
-    """``23 ms``, ``1.92 s``; empty for None."""
-    if seconds is None:
-        return ""
+def span(seconds: float) -> str:
+    """``23 ms``, ``1.92 s``."""
     return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
 
 

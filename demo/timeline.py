@@ -14,25 +14,26 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from demo.strip import span, strips
+from demo.strip import strips
 from demo.watch import Watch
 
 _STRIP_CELLS = 88
 _LIVE_SECONDS = 22.0
-_ROWS_A_LINE = 2
+#: Rows of a narrow screen that a line takes, and rows that are no lines.
+_NARROW = 140
 _OTHER_ROWS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: ``at`` is seconds since the start; ``healed`` and ``next_tick`` are seconds from the fault."""
+    """One line: ``at`` is seconds since the start; ``back`` and ``tick``: how long after the fault, in words."""
 
     at: float
     label: str
     done: str
     seen: str
-    healed: float | None = None
-    next_tick: float | None = None
+    back: str = ""
+    tick: str = ""
 
 
 class Timeline(Protocol):
@@ -46,7 +47,7 @@ class Timeline(Protocol):
     def doing(self, label: str, text: str) -> None:
         """What is being done now."""
 
-    def line(self, label: str, done: str, seen: str, healed: float | None = None, tick: float | None = None) -> None:
+    def line(self, label: str, done: str, seen: str, back: str = "", tick: str = "") -> None:
         """What was done, what was seen, and how long it took."""
 
     def follow(self, watch: Watch) -> None:
@@ -95,10 +96,9 @@ class _Lines(_Base):
     def title(self, text: str) -> None:
         say(text)
 
-    def line(self, label: str, done: str, seen: str, healed: float | None = None, tick: float | None = None) -> None:
-        back = "" if healed is None else f"back after {span(healed)}; "
-        next_tick = "" if tick is None else f"next tick after {span(tick)}; "
-        say(f"{self._elapsed:6.1f} s  {label:3} {done}  ->  {back}{next_tick}{seen}")
+    def line(self, label: str, done: str, seen: str, back: str = "", tick: str = "") -> None:
+        told = [f"back after {back}"] * bool(back) + [f"next tick after {tick}"] * bool(tick) + [seen]
+        say(f"{self._elapsed:6.1f} s  {label:3} {done}  ->  {'; '.join(told)}")
 
     def close(self) -> None:
         if not self._closed:
@@ -122,8 +122,8 @@ class _Table(_Base):
     def title(self, text: str) -> None:
         self._title = text
 
-    def line(self, label: str, done: str, seen: str, healed: float | None = None, tick: float | None = None) -> None:
-        self._lines.append(Line(self._elapsed, label, done, seen, healed, tick))
+    def line(self, label: str, done: str, seen: str, back: str = "", tick: str = "") -> None:
+        self._lines.append(Line(self._elapsed, label, done, seen, back, tick))
 
     def close(self) -> None:
         if not self._closed:
@@ -133,7 +133,8 @@ class _Table(_Base):
     @property
     def _fitting(self) -> int:
         """How many of the newest lines a small screen has room for; at the end all of them are shown."""
-        return len(self._lines) if self._closed else max(3, (self._console.height - _OTHER_ROWS) // _ROWS_A_LINE)
+        rows = 3 if self._console.width < _NARROW else 2
+        return len(self._lines) if self._closed else max(3, (self._console.height - _OTHER_ROWS) // rows)
 
     def _render(self) -> RenderableType:
         table = Table(box=box.SIMPLE_HEAD, expand=True, padding=(0, 1, 0, 0), title=self._title, title_justify="left")
@@ -144,8 +145,7 @@ class _Table(_Base):
         table.add_column("back after", justify="right", style="green", no_wrap=True)
         table.add_column("next tick", justify="right", style="green", no_wrap=True)
         for line in self._lines[-self._fitting :]:
-            times = (span(line.healed), span(line.next_tick))
-            table.add_row(f"{line.at:.1f} s", line.label, line.done, line.seen, *times)
+            table.add_row(f"{line.at:.1f} s", line.label, line.done, line.seen, line.back, line.tick)
         since = self._began if self._closed else time.time() - _LIVE_SECONDS
         strip = Text("\n".join(self._strips(since)), no_wrap=True, overflow="crop")
         self._spinner.update(text=self.now)

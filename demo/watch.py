@@ -3,8 +3,10 @@
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import redis
@@ -62,6 +64,7 @@ class Watch:
         self._known: set[str] = set()
         self.looks: list[Look] = [Look(0.0, frozenset())]
         self.ticks: list[Tick] = []
+        self._times: deque[float] = deque(maxlen=20_000)
         #: when the newest look began
         self.looked = 0.0
         #: what ended the thread, if anything did
@@ -88,11 +91,18 @@ class Watch:
         """When the scheduler was there again, if a look that began after ``since`` has seen it; else None."""
         looked = self.looked  # before the look itself, which may become newer meanwhile but not older
         last = self.looks[-1]
-        return max(last.at, since) if looked > since and last.has(scheduler) else None
+        if looked <= since or not last.has(scheduler):
+            return None
+        return last.at if last.at > since else looked  # the loss was too short to be seen: then by now
 
     def lost(self, scheduler: str, *, since: float) -> float | None:
         """When the scheduler was first seen missing after ``since``; None: it was not."""
         return next((look.at for look in tuple(self.looks) if look.at > since and not look.has(scheduler)), None)
+
+    def longest_pause(self, *, since: float) -> float:
+        """The longest time between two looks since then: a shorter loss can have been overlooked."""
+        times = [at for at in tuple(self._times) if at >= since]
+        return max((two - one for one, two in pairwise(times)), default=0.0)
 
     def answered(self, *, since: float) -> float | None:
         """When Redis answered first after it had been away since ``since``; None: it has not."""
@@ -120,6 +130,7 @@ class Watch:
             self._take(failed)
         except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
             self._note(Look(began, None))
+        self._times.append(began)
         self.looked = began
 
     def _ask(self) -> list[Any]:

@@ -1,9 +1,11 @@
 """Building what is tested."""
 
-from e2e.settings import FILES, ROOT, Settings
+from e2e.settings import ROOT, Settings
 from e2e.tools import run, say
 from embedded.node import NodeProject
 
+#: The scripts that the project's own tests run beside its workers.
+_DRIVER = ROOT / "tests" / "integration" / "interop" / "node"
 #: Bytes that the image may add to its base.
 MOST_ADDED = 150_000_000
 
@@ -25,7 +27,7 @@ def added_bytes(settings: Settings) -> int:
 def build_driver(settings: Settings) -> None:
     """Build the image of a Node driver: BullMQ's own package, as an application uses it."""
     say(f"building {settings.driver_image}")
-    packages = NodeProject(FILES / "driver").prepare()
+    packages = NodeProject(_DRIVER).prepare()
     base = settings.node_js_image
     install = "" if base else "RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs"
     recipe = f'FROM {base or settings.python_image}\n{install}\nWORKDIR /driver\nCOPY . .\nENTRYPOINT ["node"]\n'
@@ -37,7 +39,7 @@ def build_driver(settings: Settings) -> None:
         'printf %s "$3" >"$context/Dockerfile"; docker build -q --network host -t "$4" "$context"',
         "sh",
         packages,
-        FILES / "driver",
+        _DRIVER,
         recipe,
         settings.driver_image,
         seconds=900,

@@ -39,6 +39,7 @@ def measure_edits(stage: Stage, sizes: Sizes, members: Sequence[Schedule]) -> Ro
         registered.append(redis_seconds)
         told.append(status_seconds)
         raw.append({"edits": sent.edits, "seconds": sent.seconds, "redis_s": redis_seconds, "status_s": status_seconds})
+        asyncio.run(_restore(stage, members))
         stage.settle()
     row.raw["runs"] = raw
     row.figures += [
@@ -78,6 +79,12 @@ async def _send(server: Resources, sizes: Sizes, members: Sequence[Schedule]) ->
             group.create_task(edit(members[index % len(members)], index))
     sent.edits, sent.seconds = total, time.monotonic() - started
     return sent
+
+
+async def _restore(stage: Stage, members: Sequence[Schedule]) -> None:
+    async with resources(stage.kube.kubeconfig) as server:
+        for schedule in members:
+            await server.patch(schedule.name, {"everyMs": schedule.every_ms, "data": None})
 
 
 async def _until(condition: Any, since: float) -> float:

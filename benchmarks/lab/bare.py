@@ -75,14 +75,20 @@ async def removals(
 
 
 async def driver_upsert(
-    redis: Redis, *, queue: str, scheduler_id: str, every_ms: int, ahead_seconds: float = 0.0
+    redis: Redis, *, queue: str, scheduler_id: str, every_ms: int, ahead_seconds: float = 0.0, keep: bool = False
 ) -> dict[str, Any]:
-    """What an application does that registers its own clock: no stamp, no retention. ``ahead_seconds``: its machine's
-    clock is that much ahead."""
+    """What an application does that registers its own clock: no stamp, no retention.
+
+    ``ahead_seconds``: its machine's clock is that much ahead. ``keep``: it writes the data that are there.
+    """
+    data: Any = {"from": "an application"}
+    if keep:
+        stored = await redis.hget(f"{PREFIX}:{queue}:repeat:{scheduler_id}", "data")
+        data = json.loads(stored) if stored else data
     real = time.time
     with patch("time.time", lambda: real() + ahead_seconds):
         await Queue(queue, {"connection": redis, "prefix": PREFIX}).upsertJobScheduler(
-            scheduler_id, {"every": every_ms}, JOB_NAME, {"from": "an application"}
+            scheduler_id, {"every": every_ms}, JOB_NAME, data
         )
     return {}
 

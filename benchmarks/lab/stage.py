@@ -33,8 +33,10 @@ _NODE = Path(__file__).with_name("node")
 _WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
 _LOOK = 0.002
 _CONCURRENCY = 50
-#: Seconds without an API write after which the operator counts as having told all there is.
+#: Seconds without an API write after which the operator counts as having told all there is; at its start it takes
+#: more than a sweep (5 s) to see that all of them tick.
 _QUIET = 1.5
+_QUIET_AT_START = 7.0
 #: Beyond so many schedules the first statuses are written at a higher rate than by default: nobody measures those.
 _MANY = 500
 
@@ -90,7 +92,7 @@ class Stage:
             self.settle(seconds=600)
             self.operator.stop()
         self.operator.start()
-        self.settle()
+        self.settle(quiet_for=_QUIET_AT_START)
 
     def start_worker(self, prefix: str = PREFIX) -> Partner:
         """A stock BullMQ worker (Node.js) for all queues; see lab/node/worker.mjs for what it can be asked."""
@@ -118,7 +120,7 @@ class Stage:
         self.until(lambda: self.registered() >= total, seconds, f"all {total} registered", look=_LOOK)
         return time.monotonic() - started
 
-    def settle(self, *, seconds: float = 300) -> None:
+    def settle(self, *, seconds: float = 300, quiet_for: float = _QUIET) -> None:
         """Wait until all schedulers are right and the operator has nothing more to write to the API server."""
         self.until(lambda: not lasting_faults(self.client, self.wanted), seconds, "every schedule right", look=0.1)
         self.until(lambda: self.operator.metric("tickkeeper_redis_up") > 0, seconds, "metrics", look=0.1)
@@ -129,7 +131,7 @@ class Stage:
             writes = self.operator.api_writes()
             if writes != last:
                 quiet_since, last = time.monotonic(), writes
-            return time.monotonic() - quiet_since > _QUIET
+            return time.monotonic() - quiet_since > quiet_for
 
         self.until(quiet, seconds, "no more API writes", look=0.3)
 

@@ -117,7 +117,9 @@ class OperatorSettings(BaseSettings):
         except ValidationError as error:
             raise ValueError("\n".join(f"TICKKEEPER_ALLOW_FILE: {_told(fault)}" for fault in error.errors())) from None
         except (OSError, yaml.YAMLError) as error:
-            raise ValueError(f"TICKKEEPER_ALLOW_FILE={self.allow_file} cannot be read: {error}") from None
+            raise ValueError(
+                f"TICKKEEPER_ALLOW_FILE={self.allow_file} cannot be read: {' '.join(str(error).split())}"
+            ) from None
         return self
 
     @property

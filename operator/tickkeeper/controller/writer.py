@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, explain
+from tickkeeper.controller.latest import LatestQueue
 from tickkeeper.schedules.desired import ResourceKey
 
 _log = structlog.get_logger(__name__)
@@ -28,6 +29,9 @@ _LONGEST_REFUSAL = 300.0
 
 class _RefusedError(Exception):
     """The API server will not have it."""
+
+
+_Status = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,7 @@ class Writer:
         self._identity = identity
         self._gap = 1.0 / per_second
         self._lanes = lanes
-        self._statuses: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
-        #: statuses that wait for their resource's gap to pass
-        self._parked: dict[ResourceKey, tuple[str, Mapping[str, Any]]] = {}
-        self._written_at: dict[ResourceKey, float] = {}
+        self._statuses: LatestQueue[_Status] = LatestQueue(self._wake)
         self._refusals: dict[ResourceKey, int] = {}
         self._events: deque[Notice] = deque(maxlen=_MOST_EVENTS)
         self._in_flight = 0
@@ -67,32 +68,12 @@ class Writer:
 
     def status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
         """Write ``status`` soon, in place of one that still waits."""
-        if key in self._parked:
-            self._parked[key] = (uid, status)
-            return
-        loop = asyncio.get_running_loop()
-        gap = self._written_at.get(key, -_GAP) + _GAP - loop.time()
-        if gap > 0 and key not in self._statuses:
-            self._park(key, (uid, status), gap)
-        else:
-            self._statuses[key] = (uid, status)
-            self._wake()
-
-    def _park(self, key: ResourceKey, status: tuple[str, Mapping[str, Any]], seconds: float) -> None:
-        # One that was given meanwhile is newer.
-        newer = self._statuses.pop(key, None)
-        self._parked[key] = newer or status
-        asyncio.get_running_loop().call_later(seconds, self._unpark, key)
+        self._statuses.put(key, (uid, status))
 
     def _refused_pause(self, key: ResourceKey) -> float:
         """A refusal may end by itself: a CRD is being replaced, a permission is granted, a webhook comes back."""
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         return min(_LONGEST_REFUSAL, _FIRST_REFUSAL * 2.0 ** min(count - 1, 10))
-
-    def _unpark(self, key: ResourceKey) -> None:
-        if (parked := self._parked.pop(key, None)) is not None:
-            self._statuses[key] = parked
-            self._wake()
 
     def event(self, notice: Notice) -> None:
         """Post an event soon."""
@@ -101,9 +82,7 @@ class Writer:
 
     def forget(self, key: ResourceKey) -> None:
         """A resource is gone: its status needs no writing."""
-        self._statuses.pop(key, None)
-        self._parked.pop(key, None)
-        self._written_at.pop(key, None)
+        self._statuses.forget(key)
         self._refusals.pop(key, None)
 
     async def drained(self) -> None:
@@ -137,22 +116,24 @@ class Writer:
         await self._pace()
         # Statuses first: they are the truth, events only tell of its changes.
         if self._statuses:
-            key = next(iter(self._statuses))
-            uid, status = self._statuses.pop(key)
-            self._written_at[key] = asyncio.get_running_loop().time()
-            try:
-                written = await self._try(self._kube.write_status, key, uid, status)
-            except _RefusedError:
-                self._park(key, (uid, status), self._refused_pause(key))
-                return
-            self._refusals.pop(key, None)
-            if not written:
-                self._statuses.setdefault(key, (uid, status))
+            await self._write_status()
         elif self._events:
             notice = self._events.popleft()
             with suppress(_RefusedError):
                 if not await self._try(self._post, notice):
                     self._events.appendleft(notice)
+
+    async def _write_status(self) -> None:
+        key, (uid, status) = self._statuses.take()
+        rest, again = _GAP, None
+        try:
+            if not await self._try(self._kube.write_status, key, uid, status):
+                again = (uid, status)
+            self._refusals.pop(key, None)
+        except _RefusedError:
+            rest, again = self._refused_pause(key), (uid, status)
+        finally:
+            self._statuses.done(key, rest=rest, again=again)
 
     async def _post(self, notice: Notice) -> None:
         await self._kube.post_event(

@@ -63,26 +63,26 @@ class Operator:
         lines = (json.loads(line) for line in self.text.splitlines() if f'"{name}"' in line and line.startswith("{"))
         return [line for line in lines if line["event"] == name]
 
-    def sweeps(self, redis: str | None = None) -> int:
-        """How many sweeps there have been, of one Redis or of all."""
-        return sum(1 for line in self.events("pass") if line["sweep"] and redis in (None, line["redis"]))
+    def sweeps(self) -> int:
+        """How many sweeps there have been since its start, of any Redis."""
+        return int(self.metric("tickkeeper_pass_duration_seconds_count", '{scope="sweep"}'))
 
-    def after_sweeps(self, count: int, redis: str | None = None) -> None:
+    def after_sweeps(self, count: int) -> None:
         """Wait until so many more sweeps are over, whatever they found."""
-        before = self.sweeps(redis)
-        self.wait_for(lambda: self.sweeps(redis) >= before + count)
+        before = self.sweeps()
+        self.wait_for(lambda: self.sweeps() >= before + count, interval=0.1)
 
-    def wait_for(self, condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 30.0, *, interval: float = 0.02) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.running or condition(), f"the operator ended with {self.popen.poll()}:\n{self.tail}"
             assert time.monotonic() < deadline, f"not within {seconds} s\n{self.tail}"
-            time.sleep(0.02)
+            time.sleep(interval)
 
     @property
     def tail(self) -> str:
-        """The end of its log, without the lines of single passes."""
-        return "\n".join(line for line in self.text.splitlines() if '"pass"' not in line)[-4000:]
+        """The end of its log, without the lines that come ten times a second."""
+        return "\n".join(line for line in self.text.splitlines() if '"feed_broke"' not in line)[-4000:]
 
     def get(self, path: str) -> tuple[int, str]:
         """One of its HTTP pages: status and body."""

@@ -116,3 +116,12 @@ def test_the_strip_shows_ticks_gaps_and_both() -> None:
     watch.looks = [Look(0.0, nothing), Look(0.9, there), Look(2.5, nothing), Look(5.0, there), Look(7.5, None)]
     #                                     1    2    gone until 5   6    7    then away
     assert strip(watch, ID, 0.0, 1.0, 9) == " |+xx-|xx"
+
+
+def test_a_loss_between_two_looks_is_bounded_by_the_pause_between_them() -> None:
+    watch = Watch(lambda: redis_py.Redis(port=1))
+    watch.looks, watch.looked = [Look(0.5, frozenset({ID}))], 3.0
+    watch._times.extend([(1.0, 1.1), (1.5, 1.6), (2.9, 3.0)])
+    assert watch.lost(ID, since=1.2) is None
+    assert watch.back(ID, since=1.2) == 3.0
+    assert watch.longest_pause(since=1.2) == 1.5

@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.outbox.benches import LEASE, Bench, claim, ids
 from tickkeeper.outbox import Cancelled, Failure, Oldest, Settled, Snooze
+from tickkeeper.outbox.store import READY_COUNTED
 
 SECOND = timedelta(seconds=1)
 
@@ -196,6 +197,12 @@ async def test_oldest_tells_how_far_behind_a_tenant_is(bench: Bench) -> None:
     assert 600 <= oldest.seconds < 660
     await claim(bench)
     assert await bench.store.oldest("acme") == Oldest()
+
+
+async def test_ready_rows_are_counted_up_to_a_bound(bench: Bench) -> None:
+    for number in range(READY_COUNTED + 2):
+        await bench.enqueue(f"k{number % 3}")
+    assert (await bench.store.oldest("acme")).ready == READY_COUNTED
 
 
 async def test_kinds_of_a_tenant(bench: Bench) -> None:

@@ -57,6 +57,15 @@ class Rig:
     async def ready(self) -> None:
         await until(lambda: self.runner.fault is None, 15)
 
+    async def idle(self) -> None:
+        """Wait until all that it does is wait for a job: bullmq starts with as many fetches as it has slots."""
+
+        def waits_only() -> bool:
+            consumer = self.runner._consumer
+            return consumer is not None and consumer.waiting is not None and len(consumer.processing) == 1
+
+        await until(waits_only)
+
 
 Work = Callable[..., AbstractAsyncContextManager[Rig]]
 

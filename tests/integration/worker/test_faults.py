@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 from bullmq import Worker
+from bullmq.backends import RedisBackend
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
@@ -151,11 +153,9 @@ async def test_a12_redis_away_for_6_seconds_under_load(own_redis):
             await until(lambda: rig.value("ticks_total", **EMPTY) >= 50)
         own_redis.kill()
         await until(lambda: rig.runner.fault)
-        began, cpu, tried = time.monotonic(), time.process_time(), rig.value("worker_errors_total", type="redis")
+        began, cpu = time.monotonic(), time.process_time()
         await asyncio.sleep(6)  # the outage itself
-        seconds = time.monotonic() - began
-        share = (time.process_time() - cpu) / seconds
-        rate = (rig.value("worker_errors_total", type="redis") - tried) / seconds
+        share = (time.process_time() - cpu) / (time.monotonic() - began)
         own_redis.start()
         async with queue_of(own_redis.url) as queue:
             before = rig.value("ticks_total", **EMPTY)
@@ -164,7 +164,6 @@ async def test_a12_redis_away_for_6_seconds_under_load(own_redis):
             await until(lambda: rig.value("ticks_total", **EMPTY) > before)
             lag = time.monotonic() - back
     assert share < 0.2
-    assert rate < 12  # one try in 200 ms, however many ticks were under way
     assert lag < 1
 
 
@@ -202,7 +201,7 @@ async def test_b2_a_network_that_drops_everything_is_noticed_by_an_idle_worker(r
         url = f"redis://127.0.0.1:{proxy.port}/0"
         async with working(url) as rig:
             await rig.ready()
-            await until(lambda: rig.runner._consumer.waiting)
+            await rig.idle()
             proxy.hold()
             await until(lambda: rig.runner.fault, 15)
             proxy.release()
@@ -227,6 +226,48 @@ async def test_b10_maxclients_is_told_and_survived(own_redis):
             before = rig.value("ticks_total", **EMPTY)
             await until(lambda: rig.value("ticks_total", **EMPTY) >= before + 2)
     assert 0 < rate < 30
+
+
+async def test_a_wait_that_breaks_as_it_is_answered_loses_no_time(work, ticks, monkeypatch):
+    """The answer took the queue's only marker with it: another wait would last for seconds."""
+    wait, broken = RedisBackend.waitForJob, []
+
+    async def lossy(self, timeout):  # noqa: ASYNC109 - bullmq's signature
+        result = await wait(self, timeout)
+        if result and not broken:
+            broken.append(result)
+            raise RedisConnectionError("cut")
+        return result
+
+    monkeypatch.setattr(RedisBackend, "waitForJob", lossy)
+    async with work() as rig:
+        await rig.idle()
+        await ticks.add("tick", {"tenantId": "acme"})
+        await until(lambda: rig.value("ticks_total", **EMPTY) == 1, 3)
+    assert broken
+
+
+async def test_while_redis_is_away_one_try_in_200_ms_serves_all_that_wait(work, monkeypatch):
+    tries = []
+
+    async def refused(self, token):
+        tries.append(token)
+        raise RedisConnectionError("refused")
+
+    async def insist(consumer):
+        with suppress(RedisConnectionError):
+            await consumer.moveToActive("token")
+
+    async with work() as rig:
+        await rig.idle()
+        monkeypatch.setattr(Worker, "moveToActive", refused)
+        began = time.monotonic()
+        while time.monotonic() - began < 1:
+            await asyncio.gather(*(insist(rig.runner._consumer) for _ in range(10)))
+        seconds = time.monotonic() - began
+        monkeypatch.undo()
+    # The fetches that were already past the door when it went away come on top.
+    assert len(tries) <= seconds / 0.2 + 4
 
 
 async def test_a_next_slot_that_cannot_be_written_is_told(work, ticks, monkeypatch):

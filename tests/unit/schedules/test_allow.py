@@ -10,7 +10,7 @@ def spec(**changes):
 
 
 def refusal(allow, namespace="apps", host="redis.apps", **changes):
-    return AllowList.model_validate(allow).refusal(namespace, spec(**changes), host)
+    return AllowList.model_validate(allow).refusal(namespace, spec(**changes), [(host, 6379)])
 
 
 REFERENCE = {"redis": {"secretRef": {"name": "redis"}}}
@@ -28,6 +28,12 @@ def test_hosts_are_those_of_secrets_not_the_operators_own():
     assert "redis.other" in refusal(allow, host="redis.other", **REFERENCE)
     assert refusal(allow, host="redis.other") is None
     assert "redis.apps.evil" in refusal(allow, host="redis.apps.evil", **REFERENCE)
+
+
+def test_every_host_must_be_allowed():
+    allow = AllowList.model_validate({"redisHosts": ["*.apps"]})
+    told = allow.refusal("apps", spec(**REFERENCE), [("one.apps", 26379), ("two.other", 26379)])
+    assert "two.other" in told
 
 
 def test_a_namespace_that_no_rule_names_may_name_nothing():

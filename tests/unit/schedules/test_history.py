@@ -1,5 +1,6 @@
 import pytest
 
+from tickkeeper.schedules.checks import Standing
 from tickkeeper.schedules.history import History
 from tickkeeper.schedules.plan import Plan, State, Step
 
@@ -14,11 +15,7 @@ def corrections(history, times, state=State.DIFFERS):
 
 
 def test_nothing_done_holds_nothing():
-    standing = History().standing(0.0)
-    assert not standing.corrections_held
-    assert not standing.heals_held
-    assert not standing.resets_used_up
-    assert not standing.own_clock_off
+    assert History().standing(0.0) == Standing()
 
 
 def test_two_corrections_are_taken_as_they_come():
@@ -74,8 +71,7 @@ def test_corrections_and_heals_are_apart():
 def test_edits_of_the_resource_count_for_nothing():
     history = History()
     corrections(history, [0.0] * 50, State.OUTDATED)
-    standing = history.standing(0.0)
-    assert not (standing.corrections_held or standing.heals_held or standing.resets_used_up)
+    assert history.standing(0.0) == Standing()
 
 
 @pytest.mark.parametrize("state", [State.CLOCK_AHEAD, State.OFF_PHASE])

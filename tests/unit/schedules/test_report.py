@@ -14,6 +14,7 @@ LATER = NOON + timedelta(hours=1)
 EMPTY = TickScheduleStatus()
 NO_WORKERS = Verdict(Status.FALSE, Reason.NO_WORKERS, "no worker is connected")
 AWAY = Verdict(Status.FALSE, Reason.REDIS_UNREACHABLE, "no connection to Redis")
+NOT_YET = Verdict(Status.FALSE, Reason.REGISTERING, "being removed")
 LOST = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, "there is no Secret")
 
 

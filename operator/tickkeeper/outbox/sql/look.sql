@@ -46,6 +46,7 @@ ready AS (
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
            AND o.available_at <= statement_timestamp()
            AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
+         ORDER BY o.available_at, o.id -- else the whole kind's index is read before the bound applies
          LIMIT %(bound)s
      ) r
      LIMIT %(bound)s

@@ -1,0 +1,82 @@
+"""Sharing a Redis: allow-lists, orphans of deletions that could not wait, two replicas of the operator."""
+
+import json
+import time
+from pathlib import Path
+
+from embedded.redis import Redis as RedisServer
+from tests.integration.controller.conftest import Alone
+from tests.integration.controller.operator_process import operator_process
+
+
+def test_what_is_not_allowed_is_refused_and_not_written(alone: Alone, own_redis: RedisServer, tmp_path: Path) -> None:
+    file = tmp_path / "allow.yaml"
+    rule = {"namespaces": ["tick-*"], "prefixes": ["tick-*"], "queueNames": ["ticks"], "schedulerIds": ["mine:*"]}
+    file.write_text(json.dumps({"redisHosts": ["127.0.0.1"], "rules": [rule]}))
+    scene = alone(ALLOW_FILE=str(file))
+    scene.secret("elsewhere", url="redis://elsewhere.example:6379/0")
+    scene.create("queue", tenant="queue", queueName="theirs")
+    scene.create("prefix", tenant="prefix", prefix="theirs")
+    scene.create("id", tenant="id", schedulerId="theirs")
+    scene.create("host", tenant="host", redis={"secretRef": {"name": "elsewhere"}})
+    for name, field in (
+        ("queue", r"spec\.queueName: theirs"),
+        ("prefix", r"spec\.prefix: theirs"),
+        ("id", r"spec\.schedulerId: theirs"),
+        ("host", r"elsewhere\.example"),
+    ):
+        scene.until_condition("Registered", "False", "NotAllowed", says=field, name=name)
+        assert scene.until_event("NotAllowed", name=name).type == "Warning"
+    with own_redis.client() as raw:
+        assert raw.dbsize() == 0
+        scene.create_ready("mine", schedulerId="mine:1:a")
+        assert scene.score(raw, "mine:1:a") is not None
+
+
+def test_with_a_list_naming_an_applications_scheduler_does_not_adopt_it(alone: Alone, tmp_path: Path) -> None:
+    file = tmp_path / "allow.yaml"
+    file.write_text(json.dumps({"rules": [{"namespaces": ["*"]}]}))
+    scene = alone(ALLOW_FILE=str(file))
+    scene.driver_starts("theirs")
+    scene.create(schedulerId="theirs")
+    scene.until_condition("Registered", "False", "ForeignOwner")
+    scene.annotate(adopt="true")
+    scene.until_condition("Ready", "True")
+    with scene.server.client() as raw:
+        assert scene.stamp(raw, "theirs")["name"] == "acme"
+
+
+def test_d7_of_two_replicas_one_acts_and_the_other_takes_over(alone: Alone, tmp_path: Path) -> None:
+    replica = {"LEADER_ELECTION": "true", "LEASE_NAMESPACE": "default"}
+    scene = alone(POD_NAME="one", LEASE_NAME="d7", **replica)
+    first = scene.operator
+    first.wait_for(lambda: first.events("leading"))
+    settings = {
+        "REDIS_URL": scene.server.url,
+        "NAMESPACES": scene.namespace,
+        "POD_NAME": "two",
+        "LEASE_NAME": "d7",
+        **replica,
+    }
+    kubeconfig = scene.cluster.server.kubeconfig
+    with operator_process(tmp_path / "second", kubeconfig=kubeconfig, **settings) as second:
+        second.start()
+        scene.create_ready()
+        assert not second.events("leading")
+        assert second.metric("tickkeeper_leader") == 0
+        assert second.sweeps() == 0, "the standby does not even look"
+        assert second.get("/readyz")[0] == 200
+        first.kill()
+        began = time.monotonic()
+        scene.operator = second
+        with scene.server.client() as raw:
+            slot = scene.score(raw)
+            raw.flushall()
+            scene.until(lambda: scene.score(raw) == slot, 30, "the other one heals")
+        assert time.monotonic() - began < 20, "10 s for the Lease to run out, and its turns"
+        scene.until(lambda: scene.heals() == 1)
+        # Given back in order, the Lease is another's at once.
+        first.start()
+        assert second.terminate() == 0
+        scene.operator = first
+        first.wait_for(lambda: len(first.events("leading")) == 2, 8)
