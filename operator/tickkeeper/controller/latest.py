@@ -37,7 +37,7 @@ class LatestQueue(Generic[Value]):
         return key, self._values.pop(key)
 
     def done(self, key: ResourceKey, *, rest: float, again: Value | None = None) -> None:
-        """A taken key was seen to and rests for ``rest`` seconds; ``again``: its value waits on, unless a newer came."""
+        """A taken key was seen to and rests for ``rest`` seconds; ``again`` waits on, unless a newer value came."""
         self._busy.discard(key)
         self._not_before[key] = asyncio.get_running_loop().time() + rest
         if again is not None:
