@@ -64,7 +64,7 @@ class Watch:
         self._known: set[str] = set()
         self.looks: list[Look] = [Look(0.0, frozenset())]
         self.ticks: list[Tick] = []
-        self._times: deque[float] = deque(maxlen=20_000)
+        self._times: deque[tuple[float, float]] = deque(maxlen=20_000)
         #: when the newest look began
         self.looked = 0.0
         #: what ended the thread, if anything did
@@ -100,9 +100,9 @@ class Watch:
         return next((look.at for look in tuple(self.looks) if look.at > since and not look.has(scheduler)), None)
 
     def longest_pause(self, *, since: float) -> float:
-        """The longest time between two looks since then: a shorter loss can have been overlooked."""
-        times = [at for at in tuple(self._times) if at >= since]
-        return max((two - one for one, two in pairwise(times)), default=0.0)
+        """The longest time from one look to the end of the next: a shorter loss can have been overlooked."""
+        times = [look for look in tuple(self._times) if look[0] >= since]
+        return max((ended - began for (began, _), (_, ended) in pairwise(times)), default=0.0)
 
     def answered(self, *, since: float) -> float | None:
         """When Redis answered first after it had been away since ``since``; None: it has not."""
@@ -130,7 +130,7 @@ class Watch:
             self._take(failed)
         except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
             self._note(Look(began, None))
-        self._times.append(began)
+        self._times.append((began, time.time()))
         self.looked = began
 
     def _ask(self) -> list[Any]:

@@ -1,1 +1,1 @@
-"""Random faults for minutes on end, and whether every schedule still ticks afterwards: ``python -m benchmarks.soak``."""
+"""Random faults for minutes on end, and whether every schedule ticks in the end: ``python -m benchmarks.soak``."""

@@ -81,8 +81,7 @@ def client_kill(ground: Ground) -> str:
     """CLIENT KILL of every connection but this one, with one removal that the change feed cannot tell of."""
     target = ground.target()
     pipe = ground.stage.client.pipeline(transaction=False)
-    pipe.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
+    pipe.client_kill_filter(_type="normal", skipme=True)
     pipe.zrem(_repeat(target), target.id)
     pipe.execute()
     return target.name

@@ -27,6 +27,7 @@ def worker(
     Reads TICKKEEPER_REDIS_URL and TICKKEEPER_DATABASE_URL, and every option here as TICKKEEPER_<OPTION>.
     """
     from tickkeeper.telemetry import logs
+    from tickkeeper.telemetry.redaction import redact, redactor
     from tickkeeper.worker.handlers import HandlerError
     from tickkeeper.worker.http_route import HttpDelivery
     from tickkeeper.worker.process import build_registry, run
@@ -47,16 +48,18 @@ def worker(
         log_level=log_level,
         log_format=log_format,
     )
-    logs.configure(settings.log_level, settings.log_format, secrets=settings.secrets)
+    redactor.learn(*settings.secrets)
     # As `python -m` has it: handlers usually lie beside where the worker is started.
     sys.path.insert(0, str(Path.cwd()))
     delivery = HttpDelivery()
     try:
         registry = build_registry(settings, delivery)
     except HandlerError as error:
-        refuse([f"TICKKEEPER_HANDLERS: {error}"])
+        refuse([redact(f"TICKKEEPER_HANDLERS: {error}")])
     except RoutesError as error:
         refuse(f"TICKKEEPER_ROUTES={settings.routes}: {fault}" for fault in error.faults)
+    # After the handlers' modules, which may set up logging of their own.
+    logs.configure(settings.log_level, settings.log_format)
     try:
         run(settings, registry, delivery)
     except OSError as error:

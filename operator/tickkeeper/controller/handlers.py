@@ -32,7 +32,7 @@ def registry_for(keeper: Keeper, kubeconfig: str | None) -> kopf.OperatorRegistr
     return registry
 
 
-def settings() -> kopf.OperatorSettings:
+def settings(namespaces: tuple[str, ...] = ()) -> kopf.OperatorSettings:
     """kopf's settings; each that is not its default has its reason."""
     own = kopf.OperatorSettings()
     own.persistence.finalizer = f"{GROUP}/unused"  # never set: no handler of ours needs one
@@ -45,7 +45,9 @@ def settings() -> kopf.OperatorSettings:
     own.networking.request_timeout = 30
     own.networking.connect_timeout = 10
     own.posting.enabled = False  # events are the keeper's: on transitions only
-    own.scanning.disabled = False  # the CRD may be installed after the operator
+    # Cluster-wide it scans, since the CRD may be installed after the operator. For named namespaces it would list all
+    # of them, which a Role does not allow.
+    own.scanning.disabled = bool(namespaces)
     return own
 
 
@@ -55,7 +57,7 @@ async def watch(keeper: Keeper, *, kubeconfig: str | None, namespaces: tuple[str
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     await kopf.operator(
         registry=registry_for(keeper, kubeconfig),
-        settings=settings(),
+        settings=settings(namespaces),
         namespaces=namespaces,
         clusterwide=not namespaces,
         standalone=True,

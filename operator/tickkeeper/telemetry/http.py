@@ -82,6 +82,4 @@ def _answer(probe: Probe) -> web.Response:
     except Exception as error:  # noqa: BLE001 - a probe that cannot tell is a failed probe
         health = Health(ok=False, detail={"probe": redactor.value(error)})
     body = {"ok": health.ok, **health.detail}
-    return web.Response(
-        text=json.dumps(body) + "\n", status=200 if health.ok else 503, content_type="application/json"
-    )
+    return web.Response(text=json.dumps(body) + "\n", status=200 if health.ok else 503, content_type="application/json")

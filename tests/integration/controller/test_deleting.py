@@ -138,6 +138,22 @@ def test_deletion_waits_for_a_redis_that_comes_back_in_time(scene: Scene, own_re
     assert scene.events("OldRedisUnreachable") == []
 
 
+def test_a_scheduler_left_behind_by_a_deletion_is_removed_once_redis_is_back(
+    scene: Scene, own_redis: RedisServer
+) -> None:
+    scene.secret(url=own_redis.url)
+    scene.create_ready(redis={"secretRef": {"name": "redis"}})
+    own_redis.freeze()
+    try:
+        scene.until_condition("Registered", "False", "RedisUnreachable", seconds=5)
+        scene.delete()
+        scene.until_gone(seconds=15)
+    finally:
+        own_redis.thaw()
+    with own_redis.client() as raw:
+        scene.until(lambda: scene.left(raw) == set(), 15, "no immortal tick")
+
+
 def test_deletion_with_the_secret_gone_removes_the_scheduler_all_the_same(scene: Scene, own_redis: RedisServer) -> None:
     scene.secret(url=own_redis.url)
     scene.create_ready(redis={"secretRef": {"name": "redis"}})

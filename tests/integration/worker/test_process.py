@@ -86,26 +86,19 @@ def test_ticks_rows_probes_metrics_memory_and_a_clean_end(folder, redis, redis_u
 
 
 def test_unusable_configuration_is_one_line_a_fault_and_exit_2(tmp_path):
-    (tmp_path / "routes.yaml").write_text("routes:\n - {kinds: a, url: ftp://x/}\n")
-    cases = {
-        ("CONCURRENCY", "none"): "TICKKEEPER_CONCURRENCY=none: ",
-        ("HANDLERS", "no.such.module"): "TICKKEEPER_HANDLERS: no.such.module: ModuleNotFoundError",
-        ("ROUTES", str(tmp_path / "routes.yaml")): f"TICKKEEPER_ROUTES={tmp_path}/routes.yaml: routes.0.url: ",
-        ("REDIS_URL", "nonsense"): "TICKKEEPER_REDIS_URL: ",
-    }
-    for number, ((name, value), says) in enumerate(cases.items()):
-        worker = Worker(
-            tmp_path / str(number),
-            {
-                "TICKKEEPER_REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
-                "TICKKEEPER_DATABASE_URL": NOWHERE,
-                f"TICKKEEPER_{name}": value,
-            },
-        )
-        assert worker.exit(30) == 2
-        [line] = worker.text.splitlines()
-        assert line.startswith(f"tickkeeper: {says}")
-        assert "hunter2" not in line
+    worker = Worker(
+        tmp_path,
+        {
+            "TICKKEEPER_REDIS_URL": "http://:hunter2@127.0.0.1:1/0",
+            "TICKKEEPER_DATABASE_URL": NOWHERE,
+            "TICKKEEPER_CONCURRENCY": "none",
+        },
+    )
+    assert worker.exit(30) == 2
+    redis, concurrency = worker.text.splitlines()
+    assert redis.startswith("tickkeeper: TICKKEEPER_REDIS_URL: ")
+    assert concurrency.startswith("tickkeeper: TICKKEEPER_CONCURRENCY=none: ")
+    assert "hunter2" not in worker.text
 
 
 def test_an_address_that_is_taken_is_told(tmp_path, redis_url):

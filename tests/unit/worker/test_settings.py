@@ -1,11 +1,13 @@
 """The worker's configuration, and how its faults are told."""
 
+import sys
 from datetime import timedelta
 
 import pytest
 import typer
 
 from tickkeeper.cli._config import load
+from tickkeeper.cli.worker import worker
 from tickkeeper.worker.settings import WorkerSettings
 
 REQUIRED = {
@@ -131,6 +133,31 @@ def test_a_lock_longer_than_the_stalled_interval_is_refused(environment, capsys)
     renew, stalled = _faults(capsys)
     assert "TICKKEEPER_LOCK_RENEW_MS=20000" in renew
     assert "TICKKEEPER_STALLED_INTERVAL_MS=5000: must be at least TICKKEEPER_LOCK_DURATION_MS=30000" in stalled
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HANDLERS", "no.such.module", "TICKKEEPER_HANDLERS: no.such.module: ModuleNotFoundError: No module named"),
+        ("HANDLERS", "json", "TICKKEEPER_HANDLERS: json: no function marked with @handler"),
+        ("HANDLERS", "leaky", "TICKKEEPER_HANDLERS: leaky: ValueError: cannot reach ***"),
+        ("ROUTES", "routes.yaml", "TICKKEEPER_ROUTES=routes.yaml: routes.0.url: must be http://host/"),
+    ],
+)
+def test_handlers_and_routes_that_cannot_be_used_are_told_before_anything_starts(
+    environment, capsys, monkeypatch, tmp_path, name, value, says
+):
+    (tmp_path / "leaky.py").write_text("raise ValueError('cannot reach hunter2')\n")
+    (tmp_path / "routes.yaml").write_text("routes:\n - {kinds: a, url: ftp://x/}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.setattr("tickkeeper.worker.process.run", lambda *_: pytest.fail("it was started"))
+    environment(**{name: value})
+    with pytest.raises(typer.Exit) as caught:
+        worker()
+    assert caught.value.exit_code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tickkeeper: {says}")
 
 
 def test_secrets_are_known_to_the_logs(environment):
