@@ -18,6 +18,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from tickkeeper.bullmq import tls
 from tickkeeper.bullmq.address import Address, parse
@@ -136,6 +137,8 @@ def connect(
         # Not on a time-out: the second would double how long a frozen Redis goes unnoticed.
         "retry": Retry(ConstantBackoff(bounds.backoff), retries, (RedisConnectionError,)),
         "max_connections": max_connections,
+        # A managed service's own protocol: asking for it costs a round trip and an error in the log of the others.
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
     secure = {"tls_context": settings.tls_context()} if address.tls else {}
     match address.mode:

@@ -1,8 +1,13 @@
 """``redis.secretRef``: found or not, readable or not, rotated, mended."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from redis import Redis
 
+from embedded.certificates import Authority
+from embedded.proxy import Proxy
 from embedded.redis import Redis as RedisServer
 from tests.integration.controller.scene import Scene
 
@@ -86,7 +91,7 @@ def test_a_secret_that_vanishes_and_returns_leaves_the_scheduler_ticking(scene: 
 
 
 @pytest.fixture
-def guarded() -> RedisServer:
+def guarded() -> Iterator[RedisServer]:
     with RedisServer(password="s3cret-one") as server:
         yield server
 
@@ -170,6 +175,47 @@ def test_a_user_without_permissions_is_told(scene: Scene, guarded: RedisServer) 
         raw.acl_setuser("poor", keys=["*"])
         scene.until_condition("Ready", "True", seconds=10)
     assert scene.heals() == 0
+
+
+def test_a_user_with_no_more_than_its_keys_keeps_its_schedules(scene: Scene, guarded: RedisServer) -> None:
+    # No INFO, no CLIENT: the policy stays unknown and the feed is off, but schedules are kept by sweeps.
+    with guarded.client() as raw:
+        raw.acl_setuser(
+            "small",
+            enabled=True,
+            passwords=["+sm4ll-one"],
+            keys=[f"{scene.prefix}:*"],
+            categories=["+@all", "-@admin", "-@dangerous"],
+            commands=["-client", "-info"],
+        )
+        scene.secret(url=_bare(guarded), username="small", password="sm4ll-one")
+        scene.create_ready(redis=REFERENCE)
+        assert scene.holds("Ready", "True", "Ready")
+        assert scene.holds("RedisSafe", "Unknown")
+        raw.zrem(scene.key("repeat"), "drain.acme")
+        scene.until(lambda: scene.heals() == 1, 10)
+
+
+def test_tls_with_an_authority_and_a_client_certificate_of_the_secret(
+    scene: Scene, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    server, ours = authority.server("redis"), authority.client("operator")
+    with Proxy(own_redis.port, certificate=server, client_authority=authority.certificate) as proxy:
+        url = f"rediss://127.0.0.1:{proxy.port}/0"
+        ours_pem = {"tls_crt": ours.certificate.read_text(), "tls_key": ours.key.read_text()}
+        scene.secret(url=url, ca_crt=other.certificate.read_text(), **ours_pem)
+        scene.create(redis=REFERENCE)
+        scene.until_condition("Registered", "False", "RedisUnreachable", says="(?i)certificate", seconds=5)
+        scene.secret(url=url, ca_crt=authority.certificate.read_text(), **ours_pem)
+        scene.until_condition("Ready", "True", seconds=45)
+        assert scene.status()["registered"]["redis"] == url
+        with own_redis.client() as raw:
+            slot = scene.score(raw)
+            raw.flushall()
+            scene.until(lambda: scene.score(raw) == slot, 10)
+    assert ours.key.read_text().splitlines()[1] not in scene.operator.text
 
 
 def test_schedules_of_one_secret_share_one_connection(scene: Scene, own_redis: RedisServer) -> None:
