@@ -42,6 +42,7 @@ def values(settings: Settings) -> dict[str, Any]:
         "workers": [
             {
                 "name": "default",
+                "queues": ["ticks", "rolling", "still"],
                 "replicas": 2,
                 "graceSeconds": 10,
                 "concurrency": 50,

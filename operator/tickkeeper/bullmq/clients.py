@@ -130,6 +130,8 @@ def connect(
         "password": password,
         "client_name": name,
         "decode_responses": True,  # bullmq reads text
+        # One byte that is not UTF-8 in one scheduler must not be the others' fault: it differs, and is overwritten.
+        "encoding_errors": "replace",
         "protocol": protocol,  # 2: one reply shape for scripts, whatever the library's default becomes
         "socket_connect_timeout": bounds.connect,
         "socket_timeout": bounds.reply if use is Use.COMMANDS else None,

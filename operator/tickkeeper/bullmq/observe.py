@@ -193,7 +193,7 @@ def _owner(data: Any) -> Owner | None:
 def _json(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):  # nested by the thousand, it is nobody's schedule
         return None
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.bullmq import server
 from tickkeeper.bullmq.apply import Applier, ApplyError
-from tickkeeper.bullmq.errors import explain, is_site_wide
+from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_site_wide
 from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.bullmq.observe import BATCH, Look, Observer
 from tickkeeper.bullmq.workers import count_workers
@@ -94,8 +94,27 @@ class Inspection:
             queues[charge.queue].append(charge)
         for queue, members in queues.items():
             for start in range(0, len(members), BATCH):
-                for pair in await self._batch(queue, members[start : start + BATCH]):
+                for pair in await self._batch_or_each(queue, members[start : start + BATCH]):
                     yield pair
+
+    async def _batch_or_each(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
+        """A batch; where something in it cannot be understood, one by one, so that it costs only itself."""
+        try:
+            return await self._batch(queue, charges)
+        except (Fenced, *REDIS_ERRORS):
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, it must not cost the others
+            _log.exception("batch_failed", queue=str(queue), schedules=len(charges))
+        found: list[tuple[Charge, Found]] = []
+        for charge in charges:
+            try:
+                found.extend(await self._batch(queue, [charge]))
+            except (Fenced, *REDIS_ERRORS):
+                raise
+            except Exception as error:  # noqa: BLE001 - told in the condition, and in the log above
+                unclear = Plan(State.UNCLEAR, message=f"what is in Redis cannot be understood ({type(error).__name__})")
+                found.append((charge, Found(unclear, unclear, None, self._safety.verdict())))
+        return found
 
     async def _batch(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
         look, plans = await self._plans(queue, charges)

@@ -202,7 +202,7 @@ class Keeper:
         while True:
             await asyncio.sleep(_CARE_SECONDS)
             self.last_beat = time.monotonic()
-            self._world.sites.close_idle()
+            self._world.sites.close_idle(keep=self._world.references.default)
             for entry in self._world.table:
                 if entry.secret is not None and self._world.references.is_stale(entry.secret):
                     self._world.queue.add(entry.key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tickkeeper.api.tick import Stamp
-from tickkeeper.bullmq.census import stamps
+from tickkeeper.bullmq.census import queues, stamps
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
 from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.controller.charge import Charge, Intent
@@ -25,6 +25,7 @@ _log = structlog.get_logger(__name__)
 _EVERY = 300.0
 #: Seconds for which an orphan must have been one: a watch may lag behind.
 _PATIENCE = 60.0
+_DEFAULT_PREFIX = "bull"
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class OrphanHunt:
     patience: float = _PATIENCE
     clock: Callable[[], float] = time.monotonic
     _suspects: dict[Target, float] = field(default_factory=dict)
+    #: queues found by a look at the whole Redis, once for each: an earlier process may have left something there
     _queues: dict[str, set[QueueKey]] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -48,19 +50,25 @@ class OrphanHunt:
         """One walk over every Redis in use; one that is away is left for the next."""
         suspects: dict[Target, float] = {}
         self.world.foreign = 0
+        own = self.world.references.default
+        if own is not None:
+            self.world.sites.get(own)  # looked at even when no resource names it now
         for site in self.world.sites:
             if site.up:
                 try:
                     await self._walk_site(site, suspects)
                 except REDIS_ERRORS as error:
                     _log.info("orphan_walk_failed", redis=site.name, error=explain(error))
+                except Exception:  # noqa: BLE001
+                    # What somebody else wrote there must not end the operator.
+                    _log.exception("orphan_walk_failed", redis=site.name)
         self._suspects = suspects
 
     async def _walk_site(self, site: Site, suspects: dict[Target, float]) -> None:
-        # A queue that lost its last resource is the likeliest to hold an orphan.
-        queues = self._queues.setdefault(site.name, set())
-        queues.update(charge.queue for charge in site.charges)
-        for queue in tuple(queues):
+        if site.name not in self._queues:
+            prefixes = {_DEFAULT_PREFIX, *(queue.prefix for queue in site.queues_seen)}
+            self._queues[site.name] = {queue for prefix in prefixes async for queue in queues(site.client, prefix)}
+        for queue in self._queues[site.name] | site.queues_seen:
             async for scheduler_id, stamp in stamps(site.client, queue):
                 target = Target(site.name, Place(queue.prefix, queue.queue, scheduler_id))
                 if stamp is None or stamp.cluster != self.world.options.cluster:

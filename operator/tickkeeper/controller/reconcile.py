@@ -151,6 +151,10 @@ class Reconciler:
         if not entry.meta.finalized:
             self._hands_off(memo)
             return
+        if entry.deletion_policy == "Retain":
+            self._hands_off(memo)
+            await self._release(entry, memo, "deletionPolicy is Retain: the scheduler stays in Redis")
+            return
         if memo.removed or _owns_nothing(memo):
             await self._release(entry, memo, "nothing of it is left in Redis")
             return
@@ -218,11 +222,14 @@ class Reconciler:
         target = registered_target(memo)
         what = f"the scheduler {target.place} may be left in {target.redis}" if target else "nothing was registered"
         self._announce(entry.key, memo, EventReason.OLD_REDIS_UNREACHABLE, f"deleted without its Redis: {what}; {why}")
-        await self._release(entry, memo, None)
+        await self._set_finalizer(entry, wanted_finalizer=False)
+        if memo.held is not None:
+            # It goes as soon as that Redis is back.
+            self._world.orphans[memo.held.target] = memo.held
+            memo.held = None
 
-    async def _release(self, entry: Entry, memo: Memo, why: str | None) -> None:
-        if why is not None:
-            self._world.publisher.announce(entry.key, memo, Announcement(EventReason.REMOVED, why))
+    async def _release(self, entry: Entry, memo: Memo, why: str) -> None:
+        self._world.publisher.announce(entry.key, memo, Announcement(EventReason.REMOVED, why))
         # The event goes first: after the finalizer is off, its object may be gone.
         self._world.publisher.flush()
         await self._set_finalizer(entry, wanted_finalizer=False)

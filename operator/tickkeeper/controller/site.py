@@ -58,6 +58,8 @@ class Site:
         )
         self._charges: set[Charge] = set()
         self._queues: Counter[QueueKey] = Counter()
+        #: queues that ever held a charge of this process: they may hold what is left of it
+        self.queues_seen: set[QueueKey] = set()
         self._in_place: Counter[QueueKey] = Counter()
         self._urgent: set[Charge] = set()
         feed = ClusterFeed if settings.address.mode == "cluster" else Feed
@@ -89,6 +91,7 @@ class Site:
     def take(self, charge: Charge) -> None:
         """Look after a scheduler, beginning now."""
         self._charges.add(charge)
+        self.queues_seen.add(charge.queue)
         self._queues[charge.queue] += 1
         if self._queues[charge.queue] == 1:
             self.feed.watch(self._queues)

@@ -35,10 +35,10 @@ class Sites:
         """A site of the Redis at ``address``, whatever its credentials."""
         return next((site for site in self if site.name == address), None)
 
-    def close_idle(self) -> None:
-        """End the sites without charges."""
+    def close_idle(self, keep: RedisSettings | None) -> None:
+        """End the sites without charges; ``keep`` is the operator's own Redis."""
         for settings, (site, task) in tuple(self._sites.items()):
-            if not site.charges:
+            if not site.charges and settings != keep:
                 task.cancel()
                 del self._sites[settings]
 

@@ -39,6 +39,8 @@ class State(StrEnum):
     #: it should not be there, and is
     LEFTOVER = "Leftover"
     ABSENT = "Absent"
+    #: what is there could not be read
+    UNCLEAR = "Unclear"
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,3 +376,24 @@ def test_workers_of_both_languages_are_counted() -> None:
     node = f"bull:{base64.b64encode(b'ticks').decode()}"
     names = [node, f"{node}:w:one", "bull:ticks", "bull:ticks:w:two", "bull:ticks2", "", "bull:other:w:ticks"]
     assert count_named(QueueKey("bull", "ticks"), [{"name": name} for name in names]) == 4
+
+
+@pytest.mark.parametrize("field", ["data", "name", "opts", "every", "tz"])
+@pytest.mark.parametrize("value", [b'{"tenantId":"\xff"}', b"[" * 100_000, b"\xf0\x28\x8c\x28", b"9" * 5000])
+async def test_bytes_that_nobody_can_read_are_a_difference(bench: Bench, field: str, value: bytes) -> None:
+    wanted = replace(HOURLY, adopts_unstamped=True)
+    await bench.mend(wanted)
+    bench.raw.hset(bench.key("repeat:drain.acme"), field, value)
+    made = await bench.mend(wanted)
+    assert made.state is State.DIFFERS
+
+
+async def test_a_census_reads_past_what_nobody_can_read(bench: Bench) -> None:
+    from tickkeeper.bullmq.census import queues, stamps
+
+    await bench.mend(HOURLY)
+    bench.raw.zadd(bench.key("repeat"), {b"\xff": 1, "odd": 2})
+    bench.raw.hset(bench.key("repeat:odd"), "data", b"[" * 100_000)
+    found = dict([pair async for pair in stamps(bench.client, QueueKey("bull", "ticks"))])
+    assert {name for name, stamp in found.items() if stamp is not None} == {"drain.acme"}
+    assert [queue async for queue in queues(bench.client, "bull")] == [QueueKey("bull", "ticks")]

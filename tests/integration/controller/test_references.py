@@ -7,6 +7,7 @@ import pytest
 from redis import Redis
 
 from embedded.certificates import Authority
+from embedded.ports import free_port
 from embedded.proxy import Proxy
 from embedded.redis import Redis as RedisServer
 from tests.integration.controller.scene import Scene
@@ -49,7 +50,7 @@ def test_a_secret_that_comes_later_is_found(scene: Scene, own_redis: RedisServer
         ({"url": "redis://:hunter2@h/0?socket_timeout=9"}, "url must have no options"),
         ({"url": "redis://:hunter2@[::1"}, "url "),
         ({"url": "redis://:hunter2@h/0", "tls_crt": "hunter2"}, "tls.crt and tls.key must be given together"),
-        ({"url": "redis://:hunter2@h/0", "ca_crt": "hunter2"}, "need a rediss:// url"),
+        ({"url": "redis://:hunter2@h/0", "ca_crt": "hunter2"}, "need a url that begins with rediss"),
         ({"url": "rediss://:hunter2@127.0.0.1:1/0", "ca_crt": "hunter2"}, "ca.crt"),
         ({"url": "rediss://:hunter2@127.0.0.1:1/0", "tls_crt": "hunter2", "tls_key": "hunter2"}, "tls.crt"),
     ],
@@ -73,6 +74,14 @@ def test_e4_a_mended_secret_makes_it_healthy_soon(scene: Scene, own_redis: Redis
     scene.secret(url="nonsense")
     scene.create(redis=REFERENCE)
     scene.until_condition("Ready", "False", "ReferenceNotFound")
+    scene.secret(url=own_redis.url)
+    scene.until_condition("Ready", "True", seconds=10)
+
+
+def test_e4_a_secret_that_named_the_wrong_place_is_mended_soon(scene: Scene, own_redis: RedisServer) -> None:
+    scene.secret(url=f"redis://127.0.0.1:{free_port()}/0")
+    scene.create(redis=REFERENCE)
+    scene.until_condition("Ready", "False", "RedisUnreachable")
     scene.secret(url=own_redis.url)
     scene.until_condition("Ready", "True", seconds=10)
 
@@ -209,7 +218,7 @@ def test_tls_with_an_authority_and_a_client_certificate_of_the_secret(
         scene.create(redis=REFERENCE)
         scene.until_condition("Registered", "False", "RedisUnreachable", says="(?i)certificate", seconds=5)
         scene.secret(url=url, ca_crt=authority.certificate.read_text(), **ours_pem)
-        scene.until_condition("Ready", "True", seconds=45)
+        scene.until_condition("Ready", "True", seconds=10)
         assert scene.status()["registered"]["redis"] == url
         with own_redis.client() as raw:
             slot = scene.score(raw)
