@@ -82,7 +82,7 @@ class Found:
     @property
     def in_place(self) -> bool:
         """Whether the scheduler is registered as it must be."""
-        return self.error is None and self.after.state in (State.HEALTHY, State.OVERDUE, State.NEWER_GENERATION)
+        return self.error is None and self.after.state in (State.HEALTHY, State.OVERDUE)
 
 
 Outcome = Found | Unreachable

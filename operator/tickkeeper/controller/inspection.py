@@ -158,8 +158,10 @@ class Inspection:
         if charge.intent is Intent.REMOVE:
             return plan_removal(charge.claim, observed)
         observed = replace(observed, queue=replace(observed.queue, workers=workers))
-        standing = charge.history.standing(time.monotonic(), own_clock_off=self._safety.clock_off)
-        return plan(charge.claim, observed, standing)
+        now = time.monotonic()
+        made = plan(charge.claim, observed, charge.history.standing(now, own_clock_off=self._safety.clock_off))
+        charge.history.look(made, now)
+        return made
 
     async def _workers(self, queue: QueueKey) -> int | None:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.controller.charge import Charge, Intent, Outcome, Unreachable
 from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain
 from tickkeeper.controller.memo import Held, Memo
@@ -20,6 +21,8 @@ from tickkeeper.controller.verdicts import healed_by, is_cleared, report_of
 from tickkeeper.controller.world import World
 from tickkeeper.schedules.claims import Claim, Target
 from tickkeeper.schedules.desired import ResourceKey
+from tickkeeper.schedules.report import Report
+from tickkeeper.schedules.ticking import Verdict
 from tickkeeper.schedules.wanted import place
 
 _log = structlog.get_logger(__name__)
@@ -32,6 +35,8 @@ _LONGEST_PAUSE = 15.0
 _FIRST_RESYNC = 30.0
 _RESYNC = 600.0
 _CARE_SECONDS = 1.0
+#: So many failed tries in a row are worth a condition.
+_FAILURES_TOLD = 3
 
 
 class Keeper:
@@ -70,6 +75,8 @@ class Keeper:
             self._deleted(entry)
         elif self._world.table.put(entry):
             self._world.queue.add(entry.key)
+        elif (memo := self._world.memos.get(entry.key)) is not None and self._world.table.get(entry.key) is entry:
+            self._world.publisher.put_back(entry.key, memo, entry.status)
 
     def _deleted(self, entry: Entry) -> None:
         last = self._world.table.drop(entry.key, entry.meta.uid)
@@ -196,6 +203,12 @@ class Keeper:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(memo.failures, 10))
         _log.info("reconcile_later", namespace=key.namespace, name=key.name, seconds=pause, why=why)
         self._world.queue.add_later(key, pause)
+        entry = self._world.table.get(key)
+        if memo.failures >= _FAILURES_TOLD and memo.held is None and entry is not None:
+            verdict = Verdict(Status.FALSE, Reason.REGISTERING, f"not registered yet: {why}")
+            kept = registered_target(memo)
+            self._world.publisher.publish(key, memo, Report(entry.meta.generation, verdict, target=kept))
+            self._world.publisher.flush()
 
     async def _care(self) -> None:
         """Once a second: Secrets that are due to be read again, and connections that nobody needs."""

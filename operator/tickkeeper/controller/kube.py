@@ -88,9 +88,9 @@ class Kube:
         return _mapping(found)
 
     async def write_status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
-        """Merge ``status`` in, on the object with this uid only. Raises Gone."""
+        """Merge ``status`` in, on the object with this uid only. Raises Gone; Outdated where another took its name."""
         body = {"metadata": {"uid": uid}, "status": status}
-        with _translated(conflict=Gone):
+        with _translated(conflict=Outdated):
             await _answer(
                 self._custom.patch_namespaced_custom_object_status_without_preload_content(
                     **_named(key), body=body, _request_timeout=_BOUND, _content_type=_MERGE

@@ -24,6 +24,10 @@ class LatestQueue(Generic[Value]):
         """Whether a key may be taken now."""
         return bool(self._ready)
 
+    def __contains__(self, key: ResourceKey) -> bool:
+        """Whether a value of the key waits, or is being seen to."""
+        return key in self._values or key in self._busy
+
     def put(self, key: ResourceKey, value: Value) -> None:
         """``value`` waits, in place of an older one."""
         self._values[key] = value

@@ -40,4 +40,6 @@ class Memo:
     clearing_since: float | None = None
     #: when an event last told of a heal (monotonic seconds)
     heal_told_at: float = -math.inf
+    #: when a status that somebody else changed was last written again (monotonic seconds)
+    put_back_at: float = -math.inf
     failures: int = 0

@@ -21,6 +21,9 @@ _MOST_AT_ONCE = 5
 #: Seconds between two events of heals of one resource.
 _BETWEEN_HEALS = 10.0
 
+#: Seconds between two writes of one status that somebody else keeps changing.
+_BETWEEN_PUT_BACKS = 10.0
+
 #: Fields of the status that a merge patch must name to clear them.
 _OPTIONAL = ("observedGeneration", "registered", "lastHeal")
 
@@ -43,6 +46,14 @@ class Publisher:
         memo.status = status
         self._writer.status(key, memo.uid, to_patch(status))
         return True
+
+    def put_back(self, key: ResourceKey, memo: Memo, told: TickScheduleStatus) -> None:
+        """The API server told a status that is not ours: somebody cleared or forged it. Write ours again."""
+        now = time.monotonic()
+        if told == memo.status or self._writer.is_pending(key) or now - memo.put_back_at < _BETWEEN_PUT_BACKS:
+            return
+        memo.put_back_at = now
+        self._writer.status(key, memo.uid, to_patch(memo.status))
 
     def announce(self, key: ResourceKey, memo: Memo, announcement: Announcement) -> None:
         """An event that no report carries."""

@@ -1,14 +1,15 @@
 """Which Redis a resource means: the operator's own, or the one its Secret names."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
 from tickkeeper.api.spec import TickScheduleSpec
 from tickkeeper.bullmq.clients import RedisSettings
-from tickkeeper.controller.kube import Gone, Kube, Secret
+from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, Secret, explain
 from tickkeeper.telemetry.redaction import redactor
 
 #: Seconds after which a Secret is read again, whatever happened: rotation is noticed.
@@ -39,9 +40,10 @@ class References:
     default: RedisSettings | None
     _clock: Callable[[], float] = time.monotonic
     _known: dict[SecretKey, _Known] = field(default_factory=dict)
+    _reading: dict[SecretKey, asyncio.Lock] = field(default_factory=dict)
 
     async def resolve(self, namespace: str, spec: TickScheduleSpec) -> RedisSettings:
-        """The Redis of a spec. Raises ReferenceNotFound, and API_ERRORS when the Secret cannot be read now."""
+        """The Redis of a spec. Raises ReferenceNotFound; what was known of a Secret lasts while it cannot be read."""
         if spec.redis is None:
             if self.default is None:
                 raise ReferenceNotFound(
@@ -67,20 +69,27 @@ class References:
         return self._clock() - known.read_at > (_FRESH if known.fault is None else _FRESH_WHEN_WRONG)
 
     async def _read(self, key: SecretKey) -> RedisSettings:
-        known = self._known.get(key)
-        if known is None or self.is_stale(key):
-            known = await self._look_up(key)
-            self._known[key] = known
+        # Many resources may name one Secret: it is read once for all of them.
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            known = self._known.get(key)
+            if known is None or self.is_stale(key):
+                known = await self._look_up(key, known)
+                self._known[key] = known
         if known.settings is None:
             raise ReferenceNotFound(known.fault or "")
         return known.settings
 
-    async def _look_up(self, key: SecretKey) -> _Known:
+    async def _look_up(self, key: SecretKey, before: _Known | None) -> _Known:
         namespace, name = key
         try:
             secret = await self.kube.read_secret(namespace, name)
         except Gone:
             return _Known(None, f"spec.redis.secretRef: there is no Secret {name} in {namespace}", self._clock())
+        except API_ERRORS as error:
+            if before is not None and before.settings is not None:
+                return replace(before, read_at=self._clock())  # what it said last is better than nothing
+            fault = f"spec.redis.secretRef: the Secret {name} cannot be read: {explain(error)}"
+            return _Known(None, fault, self._clock())
         try:
             settings = settings_of(secret.data)
         except ReferenceNotFound as fault:

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, explain
+from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, Outdated, explain
 from tickkeeper.controller.latest import LatestQueue
 from tickkeeper.schedules.desired import ResourceKey
 
@@ -74,6 +74,10 @@ class Writer:
         """A refusal may end by itself: a CRD is being replaced, a permission is granted, a webhook comes back."""
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         return min(_LONGEST_REFUSAL, _FIRST_REFUSAL * 2.0 ** min(count - 1, 10))
+
+    def is_pending(self, key: ResourceKey) -> bool:
+        """Whether a status of the resource waits, or is under way."""
+        return key in self._statuses
 
     def event(self, notice: Notice) -> None:
         """Post an event soon."""
@@ -152,6 +156,9 @@ class Writer:
             await call(*arguments)
         except Gone:
             return True
+        except Outdated:
+            # Another uid, of which the watch will tell; or too many edits at once, which will end.
+            raise _RefusedError from None
         except API_ERRORS as error:
             self.failures += 1
             _log.warning("api_write_failed", call=call.__name__, error=explain(error))

@@ -31,6 +31,8 @@ class Standing:
     heals_held: bool = False
     #: resets (remove, then upsert) are used up for now
     resets_used_up: bool = False
+    #: a newer generation than ours was in Redis for so long that ours must be the newest there is
+    newest_is_ours: bool = False
     #: our own clock is off Redis' by more than a second: no verdict on others' clocks
     own_clock_off: bool = False
 
@@ -163,14 +165,18 @@ def _foreign_owner(desired: Desired, observed: Observed, _: Standing) -> Plan | 
     return None
 
 
-def _newer_generation(desired: Desired, observed: Observed, _: Standing) -> Plan | None:
-    # Our view is older than what another operator has already registered: the next event brings it.
+def _newer_generation(desired: Desired, observed: Observed, standing: Standing) -> Plan | None:
+    # Our view is older than what another operator has already registered: the next event brings it. Where none comes,
+    # the API server's data was set back (restored from a backup), or somebody made the stamp up.
+    if standing.newest_is_ours:
+        return None
     owner = observed.record.owner if observed.record else None
     if owner is None or not owner.same_resource(desired.owner) or owner.uid != desired.owner.uid:
         return None
     if owner.generation <= desired.owner.generation or observed.score is None:
         return None
-    return Plan(State.NEWER_GENERATION, message=f"generation {owner.generation} is registered already")
+    message = f"generation {owner.generation} is registered already, {desired.owner.generation} is known here"
+    return Plan(State.NEWER_GENERATION, message=message, reason=Reason.REGISTERING)
 
 
 def _missing(_: Desired, observed: Observed, __: Standing) -> Plan | None:
@@ -302,10 +308,15 @@ def _is_ahead(desired: Desired, observed: Observed) -> bool:
 
 
 def _is_older_edition(desired: Desired, record: Record) -> bool:
+    # Another uid is no older edition: two clusters that were built from one source with one cluster id would take each
+    # other's for theirs for ever.
     owner = record.owner
-    if owner is None or not owner.same_resource(desired.owner):
-        return False
-    return owner.uid != desired.owner.uid or owner.generation < desired.owner.generation
+    return (
+        owner is not None
+        and owner.same_resource(desired.owner)
+        and owner.uid == desired.owner.uid
+        and owner.generation < desired.owner.generation
+    )
 
 
 def _registered_anew(

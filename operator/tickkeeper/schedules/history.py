@@ -8,6 +8,8 @@ from tickkeeper.schedules.plan import Plan, State
 
 #: Seconds that count as lately.
 _WINDOW = 600.0
+#: Seconds within which a newer generation than ours must have been told to us.
+_NEWS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class History:
     _corrections: deque[float] = field(default_factory=deque)
     _heals: deque[float] = field(default_factory=deque)
     _resets: deque[float] = field(default_factory=deque)
+    _newer_since: float | None = None
+
+    def look(self, plan: Plan, now: float) -> None:
+        """Remember what a look found, whether anything was done about it or not."""
+        if plan.state is not State.NEWER_GENERATION:
+            self._newer_since = None
+        elif self._newer_since is None:
+            self._newer_since = now
 
     def note(self, plan: Plan, now: float) -> None:
         """Remember a plan that was carried out."""
@@ -60,6 +70,7 @@ class History:
             corrections_held=_is_held(self._corrections, _CORRECTIONS, now),
             heals_held=_is_held(self._heals, _HEALS, now),
             resets_used_up=len(self._resets) >= _RESETS,
+            newest_is_ours=self._newer_since is not None and now - self._newer_since > _NEWS,
             own_clock_off=own_clock_off,
         )
 

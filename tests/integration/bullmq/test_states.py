@@ -275,7 +275,7 @@ async def test_a_long_wait_list_is_called_a_backlog_not_a_broken_chain(bench: Be
         (Owner("cluster-2", ResourceKey("apps", "acme"), "x", 1), False, State.FOREIGN_OWNER),
         (Owner("cluster-2", ResourceKey("apps", "acme"), "x", 1), True, State.DIFFERS),
         (Owner("cluster-1", ResourceKey("apps", "other"), "x", 1), False, State.DIFFERS),
-        (Owner("cluster-1", ResourceKey("apps", "acme"), "uid-0", 99), False, State.OUTDATED),
+        (Owner("cluster-1", ResourceKey("apps", "acme"), "uid-0", 99), False, State.DIFFERS),
         (Owner("cluster-1", ResourceKey("apps", "acme"), "uid-1", 2), False, State.NEWER_GENERATION),
     ],
 )
@@ -397,3 +397,18 @@ async def test_a_census_reads_past_what_nobody_can_read(bench: Bench) -> None:
     found = dict([pair async for pair in stamps(bench.client, QueueKey("bull", "ticks"))])
     assert {name for name, stamp in found.items() if stamp is not None} == {"drain.acme"}
     assert [queue async for queue in queues(bench.client, "bull")] == [QueueKey("bull", "ticks")]
+
+
+async def test_a_newer_generation_is_waited_for_and_then_overwritten(bench: Bench) -> None:
+    from tickkeeper.schedules.history import History
+
+    await bench.mend(desired(owner=replace(OWNER, generation=99)))
+    history = History()
+    first = await bench.plan(desired(), history.standing(0.0))
+    assert (first.state, first.acts) == (State.NEWER_GENERATION, False)
+    history.look(first, 0.0)
+    assert (await bench.plan(desired(), history.standing(14.0))).state is State.NEWER_GENERATION
+    late = await bench.plan(desired(), history.standing(16.0))
+    assert (late.state, late.acts) == (State.DIFFERS, True)
+    history.look(late, 16.0)
+    assert not history.standing(17.0).newest_is_ours
