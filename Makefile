@@ -9,7 +9,7 @@ UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 export PYTHON KEEP CLUSTER
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint fmt lock crd clean distclean
+.PHONY: help setup demo test test-unit lint fmt lock crd configuration clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ lock: setup ## compile requirements/*.lock anew from pyproject.toml
 
 crd: setup ## generate the CRD file from the models
 	@$(BIN)/tickkeeper crd > crds/.generated.yaml && mv crds/.generated.yaml crds/tickkeeper.dev_tickschedules.yaml
+
+configuration: setup ## generate docs/configuration.md from the settings
+	@$(BIN)/python scripts/configuration.py > docs/.generated && mv docs/.generated docs/configuration.md
 
 clean: ## remove caches and build results
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .tmp dist crds/.generated.yaml

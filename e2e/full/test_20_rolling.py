@@ -40,7 +40,7 @@ class Watched:
         missing = []
         for scheduler, slots in self.release.ticks("rolling").items():
             seen = set(slots)
-            first = next(slot for slot in slots if slot >= self.since)
+            first = self.since + (slots[0] - self.since) % EVERY
             missing += [f"{scheduler}:{slot}" for slot in range(first, until, EVERY) if slot not in seen]
         return missing
 
@@ -50,7 +50,7 @@ class Watched:
 
 
 class Producer:
-    """Rows for all fifty tenants, without a pause, until it is stopped."""
+    """A hundred rows for all fifty tenants, again and again, until it is stopped."""
 
     def __init__(self, release: Release) -> None:
         self.release = release
@@ -65,6 +65,7 @@ class Producer:
                 " FROM generate_series(1, 100) AS n"
             )
             self.rows += 100
+            self._stop.wait(0.5)
 
     def __enter__(self) -> "Producer":
         self._thread.start()

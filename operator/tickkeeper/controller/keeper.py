@@ -242,8 +242,8 @@ class Keeper:
             memo.removed = True
             self._world.queue.add(key)
             return
-        if isinstance(outcome, Unreachable) and outcome.access:
-            self._try_other_credentials(entry)
+        if entry is not None and entry.secret is not None:
+            self._weigh_secret(entry, entry.secret, outcome)
         was_registered = charge.seen_in_place or registered_target(memo) == held.target
         healed = healed_by(charge, outcome, registered_before=was_registered)
         report = report_of(charge, outcome, held.target, was_registered=was_registered, healed=healed)
@@ -280,7 +280,12 @@ class Keeper:
                 orphan.drop()
                 del self._world.orphans[target]
 
-    def _try_other_credentials(self, entry: Entry | None) -> None:
-        if entry is not None and entry.secret is not None and not self._world.references.is_stale(entry.secret):
-            self._world.references.forget(entry.secret)
+    def _weigh_secret(self, entry: Entry, secret: tuple[str, str], outcome: Outcome) -> None:
+        references = self._world.references
+        if not isinstance(outcome, Unreachable):
+            references.trust(secret)
+        elif outcome.access and not references.is_stale(secret):
+            references.forget(secret)
             self._world.queue.add_later(entry.key, 1.0)
+        else:
+            references.doubt(secret)

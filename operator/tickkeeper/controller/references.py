@@ -40,6 +40,7 @@ class References:
     default: RedisSettings | None
     _clock: Callable[[], float] = time.monotonic
     _known: dict[SecretKey, _Known] = field(default_factory=dict)
+    _doubted: set[SecretKey] = field(default_factory=set)
     _reading: dict[SecretKey, asyncio.Lock] = field(default_factory=dict)
 
     async def resolve(self, namespace: str, spec: TickScheduleSpec) -> RedisSettings:
@@ -61,12 +62,21 @@ class References:
         """Read a Secret again at its next use: its credentials were refused."""
         self._known.pop(key, None)
 
+    def doubt(self, key: SecretKey) -> None:
+        """The Redis that a Secret names does not answer: it may name the wrong one, and be mended any moment."""
+        self._doubted.add(key)
+
+    def trust(self, key: SecretKey) -> None:
+        """It answers."""
+        self._doubted.discard(key)
+
     def is_stale(self, key: SecretKey) -> bool:
         """Whether the next use reads the Secret again."""
         known = self._known.get(key)
         if known is None:
             return True
-        return self._clock() - known.read_at > (_FRESH if known.fault is None else _FRESH_WHEN_WRONG)
+        wrong = known.fault is not None or key in self._doubted
+        return self._clock() - known.read_at > (_FRESH_WHEN_WRONG if wrong else _FRESH)
 
     async def _read(self, key: SecretKey) -> RedisSettings:
         # Many resources may name one Secret: it is read once for all of them.

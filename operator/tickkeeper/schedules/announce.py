@@ -58,7 +58,7 @@ def _ticking(previous: TickScheduleStatus, report: Report) -> Iterator[Announcem
     before = previous.condition(ConditionType.TICKING)
     if before is not None and (before.status, before.reason) == (now.status, now.reason):
         return
-    if now.status is Status.FALSE:
+    if now.status is Status.FALSE and now.reason is not Reason.SUSPENDED:
         yield Announcement(now.reason, now.message, warning=True)
     elif now.status is Status.TRUE and before is not None and before.status is Status.FALSE:
         yield Announcement(EventReason.TICKING, "ticks are taken again")

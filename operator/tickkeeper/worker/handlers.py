@@ -144,14 +144,14 @@ def load(modules: Iterable[str], *, entry_point_group: str | None = ENTRY_POINT_
     """
     found: list[Handler] = []
     for path in modules:
-        found += _of_object(_import(path), path)
+        found += handlers_of(_import(path), path)
     for entry in entry_points(group=entry_point_group) if entry_point_group else ():
         where = f"entry point {entry.name} = {entry.value}"
         try:
             target = entry.load()
         except Exception as error:
             raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
-        found += _of_object(target, where)
+        found += handlers_of(target, where)
     return found
 
 
@@ -166,7 +166,8 @@ def _import(path: str) -> Any:
     return target
 
 
-def _of_object(target: Any, where: str) -> list[Handler]:
+def handlers_of(target: Any, where: str) -> list[Handler]:
+    """The marked functions of a module, or the one that ``target`` is. Raises HandlerError, naming ``where``."""
     candidates = vars(target).values() if isinstance(target, ModuleType) else [target]
     # One function under two names in a module is one handler.
     marked = {id(each): each for each in candidates if callable(each) and hasattr(each, _MARK)}

@@ -181,7 +181,8 @@ class _Drain:
                 row=str(row.id),
                 attempt=row.attempts,
                 attempts=row.max_attempts,
-                outcome=verdict.fate.value,
+                # The store buries a row whose last attempt this was.
+                outcome=(Fate.DEAD if row.attempts >= row.max_attempts else verdict.fate).value,
                 error=verdict.error,
             )
         return verdict
@@ -203,7 +204,7 @@ class _Drain:
             _log.warning("age of the oldest row unknown", tenant=self._tenant, error=error)
             return Oldest(), 0
         if unhandled:
-            _log.info("rows of kinds without a handler", tenant=self._tenant, kinds=sorted(unhandled)[:20])
+            _log.debug("rows of kinds without a handler", tenant=self._tenant, kinds=sorted(unhandled)[:20])
         return oldest, oldest.ready if unhandled else 0
 
 

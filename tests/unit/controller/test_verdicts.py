@@ -154,7 +154,7 @@ def test_suspended_and_not_removed_yet():
     [
         (State.HEALTHY, True),
         (State.OVERDUE, True),
-        (State.NEWER_GENERATION, True),
+        (State.NEWER_GENERATION, False),
         (State.HELD_BACK, False),
         (State.FOREIGN_OWNER, False),
         (State.MISSING, False),
