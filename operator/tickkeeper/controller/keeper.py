@@ -127,6 +127,8 @@ class Keeper:
             return
         with suppress(ReferenceNotFound, *API_ERRORS):
             settings = await self._world.references.resolve(entry.key.namespace, entry.spec)
+            if self._reconciler.refusal(entry, entry.spec, settings) is not None:
+                return  # what may not be had cannot be claimed
             created = entry.meta.creation_timestamp
             claim = Claim(created.isoformat() if created else "", entry.meta.uid, entry.key)
             self._world.claims.claim(Target(str(settings.address), place(entry.spec)), claim)

@@ -58,17 +58,14 @@ class Reconciler:
             self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
             world.queue.add_later(entry.key, _LOOK_AGAIN)
             return
-        refusal = world.options.allow.refusal(entry.key.namespace, spec, settings.address.hosts)
+        refusal = self.refusal(entry, spec, settings)
         if refusal is not None:
             self._hands_off(memo)
-            self._refuse(entry, memo, Reason.NOT_ALLOWED, refusal)
+            for other in world.claims.release(entry.key):
+                world.queue.add(other)
+            self._refuse(entry, memo, *refusal)
             return
         desired = self._wanted(entry, spec, memo, settings)
-        if settings.address.mode == "cluster" and not QueueKey(spec.prefix, spec.queue_name).has_hash_tag:
-            self._hands_off(memo)
-            message = f"spec.prefix: {spec.prefix} must hold a hash tag for a Redis Cluster, such as {{{spec.prefix}}}"
-            self._refuse(entry, memo, Reason.CLUSTER_PREFIX, message)
-            return
         target = Target(str(settings.address), desired.place)
         owner = self._claim(entry, target)
         if self._leave_earlier_place(entry, memo, desired, target):
@@ -81,6 +78,17 @@ class Reconciler:
         await self._set_finalizer(entry, wanted_finalizer=spec.deletion_policy == "Delete")
         intent = Intent.REMOVE if spec.suspend else Intent.KEEP
         self._hold(memo, world.sites.get(settings), target, desired, intent)
+
+    def refusal(self, entry: Entry, spec: TickScheduleSpec, settings: RedisSettings) -> tuple[Reason, str] | None:
+        """Why the spec may not be had in that Redis, None where it may."""
+        told = self._world.options.allow.refusal(entry.key.namespace, spec, settings.address.hosts)
+        if told is not None:
+            return Reason.NOT_ALLOWED, told
+        if settings.address.mode == "cluster" and not QueueKey(spec.prefix, spec.queue_name).has_hash_tag:
+            prefix = spec.prefix
+            told = f"spec.prefix: {prefix} must hold a hash tag for a Redis Cluster, such as {{{prefix}}}"
+            return Reason.CLUSTER_PREFIX, told
+        return None
 
     def _claim(self, entry: Entry, target: Target) -> object:
         world = self._world

@@ -210,8 +210,12 @@ def _differs(desired: Desired, observed: Observed, _: Standing) -> Plan | None:
 
 
 def _clock_ahead(desired: Desired, observed: Observed, standing: Standing) -> Plan | None:
-    if standing.own_clock_off or not _is_ahead(desired, observed):
+    if not _is_ahead(desired, observed):
         return None
+    if standing.own_clock_off:
+        # BullMQ takes the time from its caller: registering it again would write the same.
+        message = "its next tick is later than it can be, and the operator's clock and Redis' differ"
+        return Plan(State.HELD_BACK, message=message, reason=Reason.CLOCK_SKEW)
     ahead = _present(observed)[1] - next_slot(desired, observed.now)
     message = f"its next tick was {ahead} ms later than it can be"
     return _registered_anew(desired, observed, State.CLOCK_AHEAD, message, give_up_due_time=True)
