@@ -11,23 +11,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tickkeeper.bullmq.address import parse
 from tickkeeper.bullmq.clients import Bounds, RedisSettings
+from tickkeeper.bullmq.environment import OptionalPath, OptionalSecret, OptionalText, listed, redis_settings
 from tickkeeper.schedules.allow import AllowList
 from tickkeeper.schedules.wanted import Retention
-
-
-def _list(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _blank_is_unset(value: Any) -> Any:
-    # Charts write KEY="" for what was not given.
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-_OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
-_OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
-_OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset)]
-
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -37,28 +23,28 @@ class OperatorSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TICKKEEPER_", hide_input_in_errors=True, extra="ignore", frozen=True)
 
-    redis_url: _OptionalSecret = Field(None, description="Redis of schedules without redis.secretRef; none: refused")
-    redis_username: _OptionalText = None
-    redis_password: _OptionalSecret = None
-    redis_ca_file: _OptionalPath = Field(None, description="PEM file of the authority of Redis' certificate")
-    redis_cert_file: _OptionalPath = Field(None, description="PEM file of our client certificate")
-    redis_key_file: _OptionalPath = Field(None, description="PEM file of its key")
+    redis_url: OptionalSecret = Field(None, description="Redis of schedules without redis.secretRef; none: refused")
+    redis_username: OptionalText = None
+    redis_password: OptionalSecret = None
+    redis_ca_file: OptionalPath = Field(None, description="PEM file of the authority of Redis' certificate")
+    redis_cert_file: OptionalPath = Field(None, description="PEM file of our client certificate")
+    redis_key_file: OptionalPath = Field(None, description="PEM file of its key")
     redis_timeout_seconds: float = Field(1.5, ge=0.1, le=30, description="longest wait for one answer of Redis")
 
-    kubeconfig: _OptionalText = Field(None, description="default: the pod's service account, then KUBECONFIG")
-    namespaces: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list)] = Field(
+    kubeconfig: OptionalText = Field(None, description="default: the pod's service account, then KUBECONFIG")
+    namespaces: Annotated[tuple[str, ...], NoDecode, BeforeValidator(listed)] = Field(
         (), description="namespaces to watch, with commas between; default all"
     )
-    cluster_id: _OptionalText = Field(
+    cluster_id: OptionalText = Field(
         None, max_length=128, description="whose schedules these are in a shared Redis; default kube-system's uid"
     )
 
     leader_election: bool = Field(False, description="of several replicas one acts, by a Lease")
     lease_name: str = Field("tickkeeper-operator", min_length=1, max_length=253)
-    lease_namespace: _OptionalText = Field(None, description="default: the pod's own")
-    pod_name: _OptionalText = Field(None, description="this replica's name; default the host's")
+    lease_namespace: OptionalText = Field(None, description="default: the pod's own")
+    pod_name: OptionalText = Field(None, description="this replica's name; default the host's")
 
-    allow_file: _OptionalPath = Field(None, description="YAML file: what each namespace may name in a shared Redis")
+    allow_file: OptionalPath = Field(None, description="YAML file: what each namespace may name in a shared Redis")
 
     sweep_seconds: float = Field(5.0, ge=0.5, le=300, description="between two full checks")
     deletion_grace_seconds: float = Field(
@@ -143,13 +129,13 @@ class OperatorSettings(BaseSettings):
         """The operator's own Redis. Raises ValidationError, OSError."""
         if self.redis_url is None:
             return None
-        return RedisSettings(
-            url=self.redis_url,
-            username=self.redis_username,
-            password=self.redis_password,
-            ca_cert=self.redis_ca_file.read_text() if self.redis_ca_file else None,
-            client_cert=self.redis_cert_file.read_text() if self.redis_cert_file else None,
-            client_key=SecretStr(self.redis_key_file.read_text()) if self.redis_key_file else None,
+        return redis_settings(
+            self.redis_url,
+            self.redis_username,
+            self.redis_password,
+            ca_file=self.redis_ca_file,
+            cert_file=self.redis_cert_file,
+            key_file=self.redis_key_file,
         )
 
     def allow(self) -> AllowList:

@@ -9,27 +9,14 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tickkeeper.bullmq.clients import RedisSettings
+from tickkeeper.bullmq.environment import OptionalPath, OptionalSecret, OptionalText, listed, redis_settings
 from tickkeeper.outbox.dsn import Dsn
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA, check_schema_name
 from tickkeeper.worker.limits import DEFAULT_BATCH_SIZE, DEFAULT_HANDLER_CONCURRENCY, Limits
 from tickkeeper.worker.runner import QueueOptions
 
-
-def _list(value: Any) -> Any:
-    """``a,b`` as a list; blanks between do not matter."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _blank_is_unset(value: Any) -> Any:
-    # Charts write KEY="" for what was not given.
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list)]
+List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(listed)]
 Milliseconds = Annotated[int, Field(ge=100, le=86_400_000)]
-OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
-OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
-OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset)]
 
 
 class WorkerSettings(BaseSettings):
@@ -170,13 +157,13 @@ class WorkerSettings(BaseSettings):
 
     def redis(self) -> RedisSettings:
         """Where the queues are. Raises ValidationError, OSError."""
-        return RedisSettings(
-            url=self.redis_url,
-            username=self.redis_username,
-            password=self.redis_password,
-            ca_cert=self.redis_ca_file.read_text() if self.redis_ca_file else None,
-            client_cert=self.redis_cert_file.read_text() if self.redis_cert_file else None,
-            client_key=SecretStr(self.redis_key_file.read_text()) if self.redis_key_file else None,
+        return redis_settings(
+            self.redis_url,
+            self.redis_username,
+            self.redis_password,
+            ca_file=self.redis_ca_file,
+            cert_file=self.redis_cert_file,
+            key_file=self.redis_key_file,
         )
 
     def queue_options(self) -> QueueOptions:
