@@ -71,14 +71,15 @@ local function in_lists(id)
   return lists[id]
 end
 
-local function where(id)
+local function where(id, due, whole)
   if redis.call('ZSCORE', KEYS[2], id) then return 'delayed' end
   if redis.call('ZSCORE', KEYS[3], id) then return 'prioritized' end
   local list = in_lists(id)
   if list == 'active' and redis.call('EXISTS', base .. id .. ':lock') == 0 then return 'active-unlocked' end
   if list then return list end
   if redis.call('ZSCORE', KEYS[8], id) or redis.call('ZSCORE', KEYS[9], id) then return 'finished' end
-  return cut and 'backlog' or 'nowhere'
+  -- Beyond what is read may only be what is due and has its data: anything else would not be in a list.
+  return cut and due <= now and whole and 'backlog' or 'nowhere'
 end
 
 local function digest_of(fields, is_cron)
@@ -118,8 +119,8 @@ for position = 1, (#ARGV - FIRST + 1) / WIDTH do
     end
     if score then
       local job = 'repeat:' .. id .. ':' .. score
-      place = where(job)
       whole = call('HEXISTS', base .. job, 'rjk') == 1
+      place = where(job, tonumber(score), whole)
     end
     local next_job = 'repeat:' .. id .. ':' .. string.format('%.0f', slot)
     if tonumber(score) ~= slot and redis.call('EXISTS', base .. next_job) == 1 then leftover = next_job end

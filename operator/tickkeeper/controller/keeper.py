@@ -88,11 +88,13 @@ class Keeper:
             self._world.queue.add(other)
         if memo is None:
             return
-        for held in (memo.held, memo.leaving):
-            if held is not None:
-                held.drop()
-        if memo.held is not None and not memo.removed and last.deletion_policy == "Delete":
-            self._remove_orphan(memo.held)
+        if memo.held is not None:
+            memo.held.drop()
+            if not memo.removed and last.deletion_policy == "Delete":
+                self._remove_orphan(memo.held)
+        for held in memo.leaving:
+            held.drop()
+            self._remove_orphan(held)
 
     def _remove_orphan(self, held: Held) -> None:
         """Somebody took our finalizer off: the scheduler must go all the same."""
@@ -231,8 +233,8 @@ class Keeper:
             memo = self._world.memos.get(key)
             if memo is not None and memo.held is not None and memo.held.charge is charge:
                 self._judge(key, memo, memo.held, outcome)
-            elif memo is not None and memo.leaving is not None and memo.leaving.charge is charge:
-                self._left(key, memo, memo.leaving, outcome)
+            elif memo is not None and (leaving := [held for held in memo.leaving if held.charge is charge]):
+                self._left(key, memo, leaving[0], outcome)
             else:
                 self._orphan_seen(charge, outcome)
         self._world.publisher.flush()
@@ -269,10 +271,10 @@ class Keeper:
             leaving.site.look_soon(leaving.charge)
             return
         leaving.drop()
-        memo.leaving = None
+        memo.leaving.remove(leaving)
         if isinstance(outcome, Unreachable):
             self._reconciler.abandon(key, memo, leaving.target, outcome.message)
-        else:
+        elif registered_target(memo) == leaving.target:
             memo.status = memo.status.model_copy(update={"registered": None})
         self._world.queue.add(key)
 

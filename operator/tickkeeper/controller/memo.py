@@ -1,7 +1,7 @@
 """What the operator remembers of one resource between two looks."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.controller.charge import Charge
@@ -30,8 +30,8 @@ class Memo:
     #: what status says, or will as soon as it is written
     status: TickScheduleStatus
     held: Held | None = None
-    #: an earlier place that is being cleared before the new one is taken
-    leaving: Held | None = None
+    #: earlier places that are being cleared
+    leaving: list[Held] = field(default_factory=list)
     #: an earlier place that could not be cleared in time; told once
     abandoned: Target | None = None
     #: nothing of it is left in Redis (or it cannot be known, and the grace period is over)

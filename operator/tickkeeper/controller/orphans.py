@@ -89,7 +89,7 @@ class OrphanHunt:
         entry = self.world.table.get(key)
         if entry is None:
             return False
-        return memo is None or memo.held is None or memo.held.target == target or memo.leaving is not None
+        return memo is None or memo.held is None or memo.held.target == target or bool(memo.leaving)
 
     def _remove(self, site: Site, target: Target, stamp: Stamp) -> None:
         _log.warning(

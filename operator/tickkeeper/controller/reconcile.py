@@ -113,7 +113,7 @@ class Reconciler:
         earlier = registered_target(memo)
         if earlier is None or earlier == target or earlier == memo.abandoned:
             return False
-        if memo.leaving is not None:
+        if any(held.target == earlier for held in memo.leaving):
             return True
         if self._world.claims.owner(earlier) is not None:
             return False  # somebody else's by now: they overwrite it
@@ -122,10 +122,13 @@ class Reconciler:
             self.abandon(entry.key, memo, earlier, "it is no longer among the known ones")
             return False
         self._hands_off(memo)
-        leaver = replace(desired, place=earlier.place, adopts_unstamped=True)
-        memo.leaving = Held(site, Charge(leaver, Intent.REMOVE), earlier)
-        site.take(memo.leaving.charge)
+        self._clear(memo, site, earlier, replace(desired, place=earlier.place, adopts_unstamped=True))
         return True
+
+    def _clear(self, memo: Memo, site: Site, target: Target, desired: Desired) -> None:
+        held = Held(site, Charge(desired, Intent.REMOVE), target)
+        memo.leaving.append(held)
+        site.take(held.charge)
 
     def _site_at(self, address: str) -> Site | None:
         """The Redis at an address, in use or at least known."""
@@ -144,7 +147,10 @@ class Reconciler:
         # A suspension or a resumption makes a new charge too: neither heals anything, and what was known of its ticks
         # is over.
         if held is None or held.site is not site or held.target != target or held.charge.intent is not intent:
-            self._hands_off(memo)
+            if held is not None and held.target == target:
+                held.drop()
+            else:
+                self._hands_off(memo)
             memo.held = Held(site, Charge(desired, intent), target)
             site.take(memo.held.charge)
             return
@@ -251,9 +257,14 @@ class Reconciler:
     # --- telling ---
 
     def _hands_off(self, memo: Memo) -> None:
-        if memo.held is not None:
-            memo.held.drop()
-            memo.held = None
+        held, memo.held = memo.held, None
+        if held is None:
+            return
+        held.drop()
+        # What was being registered, or was and not yet told, nobody would know of any more.
+        untold = held.charge.intent is Intent.KEEP and held.target != registered_target(memo)
+        if untold and self._world.claims.owner(held.target) in (None, held.charge.desired.owner.key):
+            self._clear(memo, held.site, held.target, replace(held.charge.desired, adopts_unstamped=held.charge.ours))
 
     def _refuse(self, entry: Entry, memo: Memo, reason: Reason, message: str) -> None:
         target = None if reason is Reason.CONFLICT else _kept(memo)

@@ -413,3 +413,12 @@ async def test_a_newer_generation_is_waited_for_and_then_overwritten(bench: Benc
     assert (late.state, late.acts) == (State.DIFFERS, True)
     history.look(late, 16.0)
     assert not history.standing(17.0).newest_is_ours
+
+
+async def test_a_lost_job_is_seen_behind_a_long_wait_list_too(bench: Bench) -> None:
+    await bench.mend(HOURLY)
+    bench.raw.zrem(bench.key("delayed"), bench.job_id(HOURLY))
+    bench.raw.rpush(bench.key("wait"), *(str(n) for n in range(2000)))
+    made = await bench.mend(HOURLY)
+    assert made.state is State.CHAIN_BROKEN
+    one_pending_job(bench, slots(HOURLY))

@@ -187,7 +187,7 @@ def test_a_user_without_permissions_is_told(scene: Scene, guarded: RedisServer) 
 
 
 def test_a_user_with_no_more_than_its_keys_keeps_its_schedules(scene: Scene, guarded: RedisServer) -> None:
-    # No INFO, no CLIENT: the policy stays unknown and the feed is off, but schedules are kept by sweeps.
+    # No INFO and no CLIENT LIST: the policy and the workers stay unknown, the schedules are kept all the same.
     with guarded.client() as raw:
         raw.acl_setuser(
             "small",
@@ -195,7 +195,6 @@ def test_a_user_with_no_more_than_its_keys_keeps_its_schedules(scene: Scene, gua
             passwords=["+sm4ll-one"],
             keys=[f"{scene.prefix}:*"],
             categories=["+@all", "-@admin", "-@dangerous"],
-            commands=["-client", "-info"],
         )
         scene.secret(url=_bare(guarded), username="small", password="sm4ll-one")
         scene.create_ready(redis=REFERENCE)
