@@ -39,6 +39,8 @@ class Program:
             "TICKKEEPER_HTTP_PORT": self.probes.rpartition(":")[2],
             "TICKKEEPER_LOG_FORMAT": "console",
             "NO_COLOR": "1",
+            # The Kubernetes client writes a kubeconfig's certificates into files; a killed process leaves them.
+            "TMPDIR": str(folder),
             **settings,
         }
         self._process = Process([_PROGRAM, name], log=self.log, cwd=_ROOT, env=_inherited() | settings)

@@ -35,6 +35,8 @@ def _row(settings: type[BaseModel], name: str) -> str:
 
 
 def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return "" if value in (None, ()) else f"`{value}`"
 
 

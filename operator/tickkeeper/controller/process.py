@@ -90,7 +90,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             deletion_grace_seconds=settings.deletion_grace_seconds,
         ),
         kube=api,
-        references=References(api, settings.redis()),
+        references=References(api, settings.redis(), fresh=settings.secret_refresh_seconds),
         publisher=Publisher(writer),
         sites=Sites(make_site),
     )

@@ -12,9 +12,7 @@ from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.controller.kube import API_ERRORS, Gone, Kube, Secret, explain
 from tickkeeper.telemetry.redaction import redactor
 
-#: Seconds after which a Secret is read again, whatever happened: rotation is noticed.
-_FRESH = 30.0
-#: And while something is wrong with it.
+#: Seconds after which a Secret is read again while something is wrong with it.
 _FRESH_WHEN_WRONG = 3.0
 
 SecretKey = tuple[str, str]
@@ -39,6 +37,8 @@ class References:
     kube: Kube
     default: RedisSettings | None
     _clock: Callable[[], float] = time.monotonic
+    #: seconds after which a Secret is read again, whatever happened: rotation is noticed
+    fresh: float = 30.0
     _known: dict[SecretKey, _Known] = field(default_factory=dict)
     _doubted: set[SecretKey] = field(default_factory=set)
     _reading: dict[SecretKey, asyncio.Lock] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class References:
         if known is None:
             return True
         wrong = known.fault is not None or key in self._doubted
-        return self._clock() - known.read_at > (_FRESH_WHEN_WRONG if wrong else _FRESH)
+        return self._clock() - known.read_at > (min(_FRESH_WHEN_WRONG, self.fresh) if wrong else self.fresh)
 
     async def _read(self, key: SecretKey) -> RedisSettings:
         # Many resources may name one Secret: it is read once for all of them.
@@ -98,12 +98,13 @@ class References:
         except API_ERRORS as error:
             if before is not None and before.settings is not None:
                 return replace(before, read_at=self._clock())  # what it said last is better than nothing
-            fault = f"spec.redis.secretRef: the Secret {name} cannot be read: {explain(error)}"
+            fault = f"spec.redis.secretRef: the operator cannot read the Secret {name} of {namespace}: {explain(error)}"
             return _Known(None, fault, self._clock())
         try:
             settings = settings_of(secret.data)
         except ReferenceNotFound as fault:
-            return _Known(None, f"Secret {name}: {fault}", self._clock(), secret.resource_version)
+            told = f"spec.redis.secretRef: the Secret {name} of {namespace}: {fault}"
+            return _Known(None, told, self._clock(), secret.resource_version)
         _learn(secret)
         return _Known(settings, None, self._clock(), secret.resource_version)
 

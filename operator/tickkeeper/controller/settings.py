@@ -50,6 +50,9 @@ class OperatorSettings(BaseSettings):
     deletion_grace_seconds: float = Field(
         60.0, ge=0, le=3600, description="how long a deletion waits for a Redis or a Secret that is gone"
     )
+    secret_refresh_seconds: float = Field(
+        30.0, ge=1, le=3600, description="after which the Secret of a redis.secretRef is read again, whatever happened"
+    )
     status_writes_per_second: float = Field(50.0, ge=1, le=1000)
     max_len_events: int = Field(1000, ge=10, le=1_000_000, description="cap of a queue's events stream")
     retention_completed_count: int = Field(100, ge=0, le=1_000_000)

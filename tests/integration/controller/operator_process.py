@@ -27,6 +27,7 @@ class Operator:
         self.environment = {
             **inherited,
             "PYTHONPATH": str(ROOT / "operator"),
+            "TMPDIR": str(folder),  # where a killed process leaves a kubeconfig's certificates
             "TICKKEEPER_HTTP_PORT": "0",
             "TICKKEEPER_LOG_LEVEL": "debug",
             "TICKKEEPER_SWEEP_SECONDS": "0.5",

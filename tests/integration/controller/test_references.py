@@ -62,7 +62,7 @@ def test_an_unreadable_secret_is_told_by_key_and_rule_never_by_value(
     scene.secret(**data)
     scene.create(redis=REFERENCE)
     condition = scene.until_condition("ReferencesResolved", "False", "ReferenceNotFound", seconds=5)
-    assert condition["message"].startswith("Secret redis: ")
+    assert condition["message"].startswith("spec.redis.secretRef: the Secret redis of ")
     assert says in condition["message"]
     assert "hunter2" not in str(scene.status())
     assert "hunter2" not in str(scene.events())

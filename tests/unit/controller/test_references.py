@@ -125,7 +125,7 @@ async def test_a_secret_that_is_not_there_is_looked_for_again_soon(clock):
 
 async def test_a_secret_that_is_wrong_is_named(clock):
     references = References(FakeKube(url="hunter2"), None, clock)
-    with pytest.raises(ReferenceNotFound, match=r"^Secret redis: url") as raised:
+    with pytest.raises(ReferenceNotFound, match=r"secretRef: the Secret redis of apps: url") as raised:
         await references.resolve("apps", spec("redis"))
     assert "hunter2" not in str(raised.value)
 
