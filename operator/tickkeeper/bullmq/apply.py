@@ -2,6 +2,7 @@
 
 import structlog
 from bullmq import Queue
+from bullmq.backend import Backend
 from bullmq.job_scheduler import JobScheduler
 from redis.asyncio import Redis
 
@@ -30,21 +31,23 @@ class Applier:
         self._max_len_events = max_len_events
         #: plans carried out so far
         self.writes = 0
-        self._queues: dict[QueueKey, Queue] = {}
+        # One backend for all queues: each Queue of its own would hold 300 KB of scripts (measured).
+        self._backend = Queue("tickkeeper", {"connection": client}).backend
+        self._schedulers: dict[QueueKey, JobScheduler] = {}
 
     async def apply(self, desired: Desired, plan: Plan) -> None:
         """Run the plan's steps in order. Raises redis' exceptions and ApplyError; safe to run again."""
-        queue = self._queue(QueueKey(desired.place.prefix, desired.place.queue))
+        scheduler = self._scheduler(QueueKey(desired.place.prefix, desired.place.queue))
         self.writes += 1
         jobs = iter(plan.jobs)
         for step in plan.steps:
             match step:
                 case Step.REMOVE:
-                    await queue.removeJobScheduler(desired.place.scheduler_id)
+                    await scheduler.removeJobScheduler(desired.place.scheduler_id)
                 case Step.REMOVE_JOB:
-                    await _remove_job(queue, next(jobs))
+                    await _remove_job(scheduler, next(jobs))
                 case Step.UPSERT:
-                    await self._upsert(queue, desired)
+                    await self._upsert(scheduler, desired)
 
     async def cap_events(self, queue: QueueKey, found: int | None) -> None:
         """Set the cap of the queue's events stream (436 KB a queue at the library's default, measured).
@@ -54,20 +57,20 @@ class Applier:
         if found is None or (found == _LIBRARY_MAX_LEN_EVENTS != self._max_len_events):
             await self._client.hset(queue.key("meta"), "opts.maxLenEvents", str(self._max_len_events))
 
-    async def _upsert(self, queue: Queue, desired: Desired) -> None:
+    async def _upsert(self, scheduler: JobScheduler, desired: Desired) -> None:
         try:
-            await _upsert(queue, desired)
+            await _upsert(scheduler, desired)
         except TypeError as error:
             # bullmq's script errors are TypeErrors with a text; -10 and -11 are occupied slots.
             if "already" not in str(error):
                 raise ApplyError(f"{desired.place.scheduler_id}: {error}") from error
-            await self._clear_slots(queue, desired)
+            await self._clear_slots(scheduler, desired)
             try:
-                await _upsert(queue, desired)
+                await _upsert(scheduler, desired)
             except TypeError as again:
                 raise ApplyError(f"{desired.place.scheduler_id}: {again}") from again
 
-    async def _clear_slots(self, queue: Queue, desired: Desired) -> None:
+    async def _clear_slots(self, scheduler: JobScheduler, desired: Desired) -> None:
         """Drop finished jobs that occupy the slots ahead: left by a clock that was ahead, or by retention without
         end (bullmq#3063)."""
         now = _now_ms(await self._client.time())
@@ -80,31 +83,38 @@ class Applier:
                 slots = [slot for slot in [repeat_strategy(now, {"pattern": pattern, "tz": time_zone})] if slot]
         _log.warning("slots_occupied", scheduler_id=desired.place.scheduler_id, first_slot=slots[0])
         for slot in slots:
-            await _remove_job(queue, job_id(desired.place.scheduler_id, slot))
+            await _remove_job(scheduler, job_id(desired.place.scheduler_id, slot))
 
-    def _queue(self, key: QueueKey) -> Queue:
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = Queue(key.queue, {"connection": self._client, "prefix": key.prefix})
-            queue._job_scheduler = JobScheduler(queue, repeat_strategy=repeat_strategy)  # noqa: SLF001 - no public way
-            self._queues[key] = queue
-        return queue
+    def _scheduler(self, key: QueueKey) -> JobScheduler:
+        scheduler = self._schedulers.get(key)
+        if scheduler is None:
+            view = _QueueView(self._backend.forQueue(key.queue, key.prefix))
+            scheduler = self._schedulers[key] = JobScheduler(view, repeat_strategy=repeat_strategy)
+        return scheduler
 
 
-async def _upsert(queue: Queue, desired: Desired) -> None:
+class _QueueView:
+    """What a JobScheduler wants of its queue."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.qualifiedName = backend.qualifiedName  # bullmq's spelling
+
+
+async def _upsert(scheduler: JobScheduler, desired: Desired) -> None:
     match desired.schedule:
         case Every(every_ms, offset_ms):
             repeat: dict[str, int | str] = {"every": every_ms, "offset": offset_ms}
         case Cron(pattern, time_zone):
             repeat = {"pattern": pattern, "tz": time_zone}
-    await queue.upsertJobScheduler(
+    await scheduler.upsertJobScheduler(
         desired.place.scheduler_id, repeat, desired.job_name, dict(desired.data), dict(desired.opts)
     )
 
 
-async def _remove_job(queue: Queue, id_: str) -> None:
+async def _remove_job(scheduler: JobScheduler, id_: str) -> None:
     """What Job.remove does; a job under a lock is a tick in progress and stays."""
-    removed = await queue.backend.remove(id_, False)
+    removed = await scheduler.backend.remove(id_, False)
     if removed != 1:
         _log.info("job_kept", job_id=id_, answer=removed)
 

@@ -31,6 +31,7 @@ _PREFIXES = {
     "WRONGPASS": "Redis refused the user name or password",
     "NOPERM": "the Redis user lacks a permission",
     "OOM": "Redis is out of memory and refuses writes",
+    "NOREPLICAS": "Redis has too few replicas and refuses writes",
     "MISCONF": "Redis cannot save its data and refuses writes",
     "MOVED": _A_CLUSTER,
     "CROSSSLOT": _A_CLUSTER,
@@ -69,4 +70,4 @@ def is_site_wide(error: BaseException) -> bool:
     return is_access_error(error) or any(word in str(error) for word in _SITE_WIDE)
 
 
-_SITE_WIDE = ("READONLY", "LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN", "OOM command not allowed")
+_SITE_WIDE = ("READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "OOM command not allowed")

@@ -90,9 +90,7 @@ class Keeper:
             return
         if memo.held is not None:
             memo.held.drop()
-            if not memo.removed and last.deletion_policy == "Delete":
-                self._remove_orphan(memo.held)
-        for held in memo.leaving:
+        for held in self._all_held(memo):
             held.drop()
             self._remove_orphan(held)
 
@@ -187,10 +185,21 @@ class Keeper:
         memos = self._world.memos
         memo = memos.get(entry.key)
         if memo is None or memo.uid != entry.meta.uid:
-            if memo is not None and memo.held is not None:
-                memo.held.drop()
+            for held in self._all_held(memo):
+                # Made anew under the same name: what the old one had goes, unless the new one claims it.
+                held.drop()
+                self._remove_orphan(held)
             memo = memos[entry.key] = Memo(entry.meta.uid, entry.status)
         return memo
+
+    @staticmethod
+    def _all_held(memo: Memo | None) -> list[Held]:
+        """What a resource that is no more had: its earlier places, and its own unless it retains that."""
+        if memo is None:
+            return []
+        held = memo.held
+        keeps = held is None or memo.removed or held.charge.desired.deletion_policy == "Retain"
+        return [*memo.leaving, *([] if keeps or held is None else [held])]
 
     async def _confirm_quietly(self, key: ResourceKey) -> None:
         with suppress(*API_ERRORS):

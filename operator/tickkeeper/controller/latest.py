@@ -42,6 +42,8 @@ class LatestQueue(Generic[Value]):
 
     def done(self, key: ResourceKey, *, rest: float, again: Value | None = None) -> None:
         """A taken key was seen to and rests for ``rest`` seconds; ``again`` waits on, unless a newer value came."""
+        if key not in self._busy:
+            return  # forgotten meanwhile
         self._busy.discard(key)
         self._not_before[key] = asyncio.get_running_loop().time() + rest
         if again is not None:
@@ -53,6 +55,7 @@ class LatestQueue(Generic[Value]):
         """Nothing of the key needs to be seen to any more."""
         self._values.pop(key, None)
         self._ready.pop(key, None)
+        self._busy.discard(key)
         self._not_before.pop(key, None)
         if (timer := self._resting.pop(key, None)) is not None:
             timer.cancel()

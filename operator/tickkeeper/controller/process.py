@@ -147,15 +147,17 @@ async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event
         handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, ready=ready),
         name="kopf",
     )
+    started = asyncio.create_task(ready.wait(), name="kopf ready")
     try:
-        await ready.wait()
-        # kopf has put its own handlers in place of ours, and would end only itself.
+        await asyncio.wait({started, watching}, return_when=asyncio.FIRST_COMPLETED)
+        # kopf has put its own handlers of signals in place of ours, and would end only itself.
         _stop_on_signals(stop)
         await watching
     finally:
+        started.cancel()
         watching.cancel()
-    if not stop.is_set():
-        raise RuntimeError("the watch ended by itself")
+    # It ends without a fault only on a signal that came before ours were back.
+    stop.set()
 
 
 async def _cluster_id(api: kube.Kube) -> str:

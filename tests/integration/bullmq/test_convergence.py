@@ -124,13 +124,13 @@ class Life(RuleBasedStateMachine):
 
     @rule(every=st.sampled_from([50, 60_000, 7_000_000]))
     def another_writer(self, every: int) -> None:
-        queue = self.bench.applier._queue(QueueKey("bull", "ticks"))
+        queue = self.bench.applier._scheduler(QueueKey("bull", "ticks"))
         with contextlib.suppress(TypeError):  # occupied slots: theirs to handle
             self.runner.run(queue.upsertJobScheduler(self.scheduler_id, {"every": every}, "drain"))
 
     @rule()
     def another_replica_stops(self) -> None:
-        queue = self.bench.applier._queue(QueueKey("bull", "ticks"))
+        queue = self.bench.applier._scheduler(QueueKey("bull", "ticks"))
         self.runner.run(queue.removeJobScheduler(self.scheduler_id))
 
     # --- edits ---

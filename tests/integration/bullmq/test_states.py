@@ -53,7 +53,7 @@ async def test_p1_a_removed_scheduler_comes_back_at_the_same_slot(bench: Bench, 
         case "flushall":
             bench.raw.flushall()
         case "driver":
-            await bench.applier._queue(QueueKey("bull", "ticks")).removeJobScheduler("drain.acme")
+            await bench.applier._scheduler(QueueKey("bull", "ticks")).removeJobScheduler("drain.acme")
     made = await bench.mend(HOURLY)
     assert made.state is State.MISSING
     assert bench.score(HOURLY) == before
@@ -287,7 +287,7 @@ async def test_ownership(bench: Bench, owner: Owner, adopts: bool, state: State)
 
 
 async def test_an_applications_scheduler_is_adopted_only_when_named(bench: Bench) -> None:
-    queue = bench.applier._queue(QueueKey("bull", "ticks"))
+    queue = bench.applier._scheduler(QueueKey("bull", "ticks"))
     await queue.upsertJobScheduler("drain.acme", {"every": 60_000}, "drain")
     assert (await bench.plan(desired())).state is State.FOREIGN_OWNER
     made = await bench.mend(desired(adopts_unstamped=True))
