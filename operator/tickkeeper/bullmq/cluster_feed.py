@@ -9,6 +9,7 @@ from typing import cast
 import structlog
 from redis.asyncio import RedisCluster
 
+from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, close, connect
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
 from tickkeeper.bullmq.feed import Feed
@@ -65,6 +66,7 @@ class ClusterFeed:
         client = connect(self._settings, name="tickkeeper-feed", bounds=self._bounds)
         try:
             while True:
+                raise_if_cancelled()
                 self._changed.clear()
                 pause = _REFRESH
                 try:

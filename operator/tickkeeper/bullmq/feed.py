@@ -20,6 +20,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AskError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, Use, close, connect
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
 from tickkeeper.bullmq.keys import QueueKey
@@ -103,6 +104,7 @@ class Feed:
                 with suppress(*REDIS_ERRORS):
                     await connection.disconnect(nowait=True)
                 await close(client)
+            raise_if_cancelled()
             if connected_before:
                 self._on_break()
             connected_before = False
@@ -151,6 +153,7 @@ class Feed:
 
     async def _receive(self, connection: AbstractConnection) -> None:
         while True:
+            raise_if_cancelled()
             try:
                 message = await connection.read_response(push_request=True, disconnect_on_error=False)
             except ResponseError as error:
@@ -168,6 +171,7 @@ class Feed:
             reply, command = await self._outbox.get()
             self._replies.append(reply)
             await connection.send_command(*command)
+            raise_if_cancelled()
 
     async def _beat(self) -> None:
         while True:

@@ -45,6 +45,10 @@ async def run(settings: OperatorSettings) -> None:
         if not main.done():
             await _end(main, settings.grace_seconds)
         stopping.cancel()
+        if not main.done():
+            # Something holds on beyond the grace period; waiting longer would only bring the kubelet's SIGKILL.
+            _log.error("stop_forced", grace_seconds=settings.grace_seconds)
+            os._exit(0)
         if not main.cancelled():
             main.result()  # a fault, if there was one
 

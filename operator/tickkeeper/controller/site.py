@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from tickkeeper.bullmq.apply import Applier
+from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, close, connect
 from tickkeeper.bullmq.cluster_feed import ClusterFeed
 from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error
@@ -122,7 +123,9 @@ class Site:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.feed.run(), name=f"feed {self.name}")
                 while True:
+                    raise_if_cancelled()
                     await self._wait()
+                    raise_if_cancelled()
                     await self._turn()
         finally:
             await close(self.client)

@@ -104,9 +104,9 @@ async def open_yard(url: str, raw: redis_py.Redis, namespaces: tuple[str, ...] =
         site = world.sites.get(settings)
         yard = Yard(world, site, OrphanHunt(world, clock=lambda: yard.now), raw)
         yield yard
-        for held in site.charges:
-            site.drop(held)
-        world.sites.close_idle()
+        for charge in site.charges:
+            site.drop(charge)
+        world.sites.close_idle(keep=None)
 
 
 @pytest.fixture
