@@ -96,8 +96,8 @@ class Feed:
                     self._on_break()
                 connected_before = True
                 await self._session(connection)
-            except* REDIS_ERRORS as group:
-                _log.debug("feed_broke", redis=str(self._settings.address), error=explain(group.exceptions[0]))
+            except REDIS_ERRORS as error:
+                _log.debug("feed_broke", redis=str(self._settings.address), error=explain(error))
             finally:
                 for timer in self._timers.values():
                     timer.cancel()
@@ -146,10 +146,18 @@ class Feed:
         if self.tracking:
             for key in self._queues:
                 self._read(key)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._receive(connection))
-            group.create_task(self._send(connection))
-            group.create_task(self._beat())
+        # No TaskGroup: on 3.11 it leaves its task marked as cancelled when a child fails, and this one lives on.
+        loops = [
+            asyncio.create_task(loop) for loop in (self._receive(connection), self._send(connection), self._beat())
+        ]
+        try:
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in loops:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+        for task in done:
+            task.result()
 
     async def _receive(self, connection: AbstractConnection) -> None:
         while True:

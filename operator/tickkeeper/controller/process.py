@@ -62,7 +62,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 async def _end(main: asyncio.Task[None], grace: float) -> None:
     _log.info("stopping", grace_seconds=grace)
     main.cancel()
-    with suppress(asyncio.CancelledError):
+    with suppress(asyncio.CancelledError, TimeoutError):
         async with asyncio.timeout(grace):
             await asyncio.shield(asyncio.gather(main, return_exceptions=True))
 

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from tickkeeper.api.spec import TickScheduleSpec
@@ -145,3 +147,45 @@ async def test_namespaces_are_apart(clock):
     references = References(FakeKube(url=URL), None, clock)
     with pytest.raises(ReferenceNotFound):
         await references.resolve("other", spec("redis"))
+
+
+async def test_a_secret_whose_redis_does_not_answer_is_read_again_soon(clock):
+    kube = FakeKube(url="redis://wrong")
+    references = References(kube, None, clock)
+    await references.resolve("apps", spec("redis"))
+    references.doubt(KEY)
+    kube.secrets["redis"] = {"url": URL}
+    clock.now += 3.1
+    assert references.is_stale(KEY)
+    assert str((await references.resolve("apps", spec("redis"))).address) == URL
+    references.trust(KEY)
+    clock.now += 3.1
+    assert not references.is_stale(KEY)
+
+
+async def test_a_redis_is_found_by_its_address_where_it_is_known():
+    references = References(FakeKube(url=URL), OWN)
+    assert references.at(str(OWN.address)) is OWN
+    assert references.at(URL) is None
+    settings = await references.resolve("apps", spec("redis"))
+    assert references.at(URL) == settings
+
+
+async def test_what_was_known_of_a_secret_lasts_while_the_api_server_is_away(clock):
+    kube = FakeKube(url=URL)
+    references = References(kube, None, clock)
+    first = await references.resolve("apps", spec("redis"))
+
+    async def away(namespace, name):
+        raise TimeoutError
+
+    kube.read_secret = away
+    clock.now += 60
+    assert await references.resolve("apps", spec("redis")) == first
+
+
+async def test_at_once_a_secret_is_read_once():
+    kube = FakeKube(url=URL)
+    references = References(kube, None)
+    await asyncio.gather(*(references.resolve("apps", spec("redis")) for _ in range(50)))
+    assert kube.reads == 1
