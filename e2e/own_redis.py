@@ -47,7 +47,7 @@ class OwnRedis:
             {
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
-                "metadata": {"name": self.name},
+                "metadata": {"name": self.name, "labels": labels},
                 "spec": {
                     "selector": {"matchLabels": labels},
                     "template": {"metadata": {"labels": labels}, "spec": pod},

@@ -10,23 +10,28 @@ from e2e.release import Release
 from e2e.schedules import Schedules
 from embedded.process import wait_for
 
-EVERY = 1000
-MANY = {f"t-{number:02}": {"queueName": "rolling"} for number in range(50)}
+#: Name to interval: fifty for the bar, and five of them every second.
+MANY = {f"t-{number:02}": 1000 if number % 10 == 0 else 5000 for number in range(50)}
 
 
 class Watched:
     """The ticks of fifty schedules from a moment on."""
 
-    def __init__(self, release: Release, schedules: Schedules) -> None:
+    def __init__(self, release: Release, schedules: Schedules, job: str) -> None:
+        """``job`` is a name of this test alone, so that no other's ticks are taken for its own."""
         self.release = release
         self.schedules = schedules
+        self.job = job
 
     def start(self) -> None:
-        self.schedules.apply_all(MANY)
-        wait_for(
-            lambda: len(self.release.ticks("rolling")) == len(MANY), seconds=90, what="all fifty tick", interval=0.5
-        )
+        spec = {"queueName": "rolling", "jobName": self.job}
+        self.schedules.apply_all({name: spec | {"everyMs": every} for name, every in MANY.items()})
+        wait_for(lambda: self._ticks().keys() == MANY.keys(), seconds=90, what="all fifty tick", interval=0.5)
         self.since = self._redis_ms()
+
+    def _ticks(self) -> dict[str, list[int]]:
+        found = self.release.ticks("rolling")
+        return {key.partition(".")[2]: slots for key, slots in found.items() if key.startswith(f"{self.job}.")}
 
     def missed(self) -> list[str]:
         """Every slot since the start, but for those that are still to come, that has no completed tick."""
@@ -38,10 +43,11 @@ class Watched:
 
     def _missing(self, until: int) -> list[str]:
         missing = []
-        for scheduler, slots in self.release.ticks("rolling").items():
+        for name, slots in self._ticks().items():
             seen = set(slots)
-            first = self.since + (slots[0] - self.since) % EVERY
-            missing += [f"{scheduler}:{slot}" for slot in range(first, until, EVERY) if slot not in seen]
+            every = MANY[name]
+            first = self.since + (slots[0] - self.since) % every
+            missing += [f"{name}:{slot}" for slot in range(first, until, every) if slot not in seen]
         return missing
 
     def _redis_ms(self) -> int:
@@ -86,7 +92,7 @@ def _restarted(release: Release, component: str) -> float:
 def test_a_rolling_restart_of_the_operator_misses_no_tick(
     release: Release, schedules: Schedules, measured: Measurements
 ) -> None:
-    watched = Watched(release, schedules)
+    watched = Watched(release, schedules, "operator")
     watched.start()
     measured.add("rolling restart of the operator", _restarted(release, "operator"))
     missed = watched.missed()
@@ -98,7 +104,7 @@ def test_a_rolling_restart_of_the_workers_under_load_misses_nothing(
     release: Release, schedules: Schedules, measured: Measurements
 ) -> None:
     release.sql("TRUNCATE deliveries")
-    watched = Watched(release, schedules)
+    watched = Watched(release, schedules, "workers")
     watched.start()
     with Producer(release) as producer:
         measured.add("rolling restart of the workers", _restarted(release, "worker-default"))
@@ -120,17 +126,17 @@ def test_a_rolling_restart_of_the_workers_under_load_misses_nothing(
 
 def test_a_drain_takes_one_pod_at_a_time(release: Release, cluster: Cluster) -> None:
     for component in ("operator", "worker-default"):
+        release.rolled_out(f"deploy/{release.fullname}-{component}")
         first, second = (pod["metadata"]["name"] for pod in release.pods(component))
-        assert _evicted(cluster, release.namespace, first)
+        _evict(cluster, release.namespace, first)
         assert not _evicted(cluster, release.namespace, second)
         # As soon as the replacement is ready, the drain goes on.
-        wait_for(
-            lambda pod=second: _evicted(cluster, release.namespace, pod),  # type: ignore[misc]
-            seconds=90,
-            what=f"{second} may go",
-            interval=0.5,
-        )
+        _evict(cluster, release.namespace, second)
         release.rolled_out(f"deploy/{release.fullname}-{component}")
+
+
+def _evict(cluster: Cluster, namespace: str, pod: str) -> None:
+    wait_for(lambda: _evicted(cluster, namespace, pod), seconds=90, what=f"{pod} may go", interval=0.5)
 
 
 def _evicted(cluster: Cluster, namespace: str, pod: str) -> bool:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.controller.charge import Charge, Intent, Outcome, Unreachable
-from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain
+from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain, until_answered
 from tickkeeper.controller.memo import Held, Memo
 from tickkeeper.controller.orphans import OrphanHunt
 from tickkeeper.controller.reconcile import Reconciler, registered_target
@@ -105,16 +105,7 @@ class Keeper:
     async def _sync(self) -> None:
         """Know every resource before the first write: the oldest of two that name one scheduler must be known."""
         world = self._world
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                bodies = await world.kube.list_schedules(world.options.namespaces)
-                break
-            except API_ERRORS as error:
-                _log.warning("list_failed", error=explain(error))
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_PAUSE, pause * 2)
-        for body in bodies:
+        for body in await until_answered(lambda: world.kube.list_schedules(world.options.namespaces)):
             world.table.put(Entry.read(body))
         for entry in world.table:
             await self._claim_early(entry)

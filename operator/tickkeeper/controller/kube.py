@@ -10,14 +10,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
+import stamina
+import structlog
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
 from tickkeeper.api.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION, ResourceMeta
 from tickkeeper.schedules.desired import ResourceKey
+
+_log = structlog.get_logger(__name__)
+_Answer = TypeVar("_Answer")
+
+# Each failed attempt is told in our own words; stamina's would be a second line.
+stamina.instrumentation.set_on_retry_hooks(())
 
 #: Seconds that one call may take in all.
 _BOUND = 15
@@ -186,6 +194,21 @@ async def connect(kubeconfig: str | None = None) -> AsyncIterator[Kube]:
             await _load_kubeconfig(client_configuration=settings)
     async with client.ApiClient(settings) as api:
         yield Kube(api)
+
+
+async def until_answered(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """The answer to what nothing can begin without, asked for again and again, with back-off and jitter."""
+    attempts = stamina.retry_context(
+        on=API_ERRORS, attempts=None, timeout=None, wait_initial=0.2, wait_max=3.0, wait_jitter=0.5
+    )
+    async for attempt in attempts:
+        with attempt:
+            try:
+                return await call()
+            except API_ERRORS as error:
+                _log.warning("api_server_asked_again", error=explain(error))
+                raise
+    raise AssertionError  # the attempts have no end
 
 
 def explain(error: BaseException) -> str:

@@ -28,7 +28,6 @@ _log = structlog.get_logger(__name__)
 
 #: A loop that has not come round for so long is stuck: the kubelet should start the process again.
 _STUCK_SECONDS = 60.0
-_CLUSTER_ID_TRIES = 5.0
 
 
 async def run(settings: OperatorSettings) -> None:
@@ -165,13 +164,8 @@ async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event
 
 
 async def _cluster_id(api: kube.Kube) -> str:
-    """The uid of kube-system: it lives as long as the cluster does."""
-    while True:
-        try:
-            return await api.namespace_uid("kube-system")
-        except kube.API_ERRORS as error:
-            _log.warning("cluster_id_unknown", error=kube.explain(error), remedy="set TICKKEEPER_CLUSTER_ID")
-            await asyncio.sleep(_CLUSTER_ID_TRIES)
+    """The uid of kube-system: it lives as long as the cluster does. TICKKEEPER_CLUSTER_ID spares the question."""
+    return await kube.until_answered(lambda: api.namespace_uid("kube-system"))
 
 
 def _live(keeper: Keeper, world: World) -> Health:
