@@ -131,7 +131,9 @@ class Scene:
         return int(self.status(name).get("heals", 0))
 
     def condition(self, kind: str, name: str = "acme") -> dict[str, Any]:
-        found = (each for each in self.status(name).get("conditions", []) if each["type"] == kind)
+        conditions = self.status(name).get("conditions", [])
+        # A test may have stored something else than conditions.
+        found = (each for each in conditions if isinstance(each, dict) and each["type"] == kind and "status" in each)
         return next(found, {"status": None, "reason": None, "message": ""})
 
     def until_condition(
@@ -153,7 +155,11 @@ class Scene:
         """The condition, where it is so for the present generation."""
         body = self.get(name)
         for each in body.get("status", {}).get("conditions", []):
-            if each["type"] != kind or each.get("observedGeneration") != body["metadata"]["generation"]:
+            if (
+                not isinstance(each, dict)
+                or each["type"] != kind
+                or each.get("observedGeneration") != body["metadata"]["generation"]
+            ):
                 continue
             if each["status"] == status and reason in (None, each["reason"]) and re.search(says, each["message"]):
                 return each

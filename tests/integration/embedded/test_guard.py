@@ -17,8 +17,11 @@ from embedded.redis import Redis
 
 ROOT = Path(__file__).parents[3]
 
+# A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP: here they must count.
 OWNER = """
-import json, os, sys, time
+import json, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from embedded import process
 from embedded.postgres import Postgres
 from embedded.redis import Redis
