@@ -79,3 +79,13 @@ chart-docs: setup ## write the chart's README and schema from its values, and it
 
 sbom: setup ## CycloneDX of what the image has, from the lock file, as dist/sbom.cdx.json
 	@mkdir -p dist && $(BIN)/python -m charts.tools.sbom requirements/base.lock >dist/sbom.cdx.json && echo dist/sbom.cdx.json
+
+export ROWS QUICK RUNS RESULTS MINUTES SEED
+
+bench-keeper: setup ## how fast it heals and what it costs; ROWS=name,name some rows, RUNS=3, QUICK=1 tries the harness
+	@$(BIN)/python -m benchmarks.keeper
+
+soak: setup ## random faults for MINUTES=15 over 200 schedules; SEED=n repeats a run; exit 1 when one no longer ticks
+	@$(BIN)/python -m benchmarks.soak
+
+.PHONY: bench-keeper soak

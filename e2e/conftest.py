@@ -1,7 +1,7 @@
 """The cluster that `python -m e2e` made, and what each test gets in it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,9 @@ def schedules(cluster: Cluster, namespace: str) -> Schedules:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
         folder = Settings().results / item.name / report.when

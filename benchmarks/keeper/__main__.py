@@ -8,11 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.keeper.progress import say
-from benchmarks.keeper.report import document, keep, table
+from benchmarks.keeper.report import document, table
 from benchmarks.keeper.result import Row
 from benchmarks.keeper.rows import NAMES, SCENES, Play
 from benchmarks.keeper.sizes import Sizes, sizes
+from benchmarks.lab.progress import say
+from benchmarks.lab.results import keep
 from embedded.errors import MissingPart, PartFailed
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.keeper.progress import say
 from benchmarks.keeper.result import Figure, Row
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.lab.figures import median
+from benchmarks.lab.progress import say
 from benchmarks.lab.schedules import PREFIX, Resources, Schedule, resources
 from benchmarks.lab.stage import Stage
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.keeper.progress import say
-from benchmarks.keeper.report import keep, machine
 from benchmarks.lab.figures import median, number
+from benchmarks.lab.progress import say
+from benchmarks.lab.results import keep, machine
 from benchmarks.lab.stage import Stage
 from benchmarks.soak.faults import FAULTS
 from benchmarks.soak.play import Fault, play, silent
@@ -17,7 +17,7 @@ from benchmarks.soak.settings import Settings, settings
 from embedded.errors import MissingPart, PartFailed
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results"
-_HEAD = ("fault", "how often", "heal median [s]", "heal longest [s]", "not healed")
+_HEAD = ("fault", "how often", "heal median, alone [s]", "heal longest [s]", "not healed")
 
 
 def main() -> int:
@@ -63,14 +63,16 @@ def _soak(asked: Settings) -> int:
 
 
 def table(done: Sequence[Fault]) -> str:
-    """One line for each kind of fault."""
+    """One line for each kind of fault. Those that came together share the time of the slowest: no median of them."""
     lines: list[Sequence[str]] = [_HEAD]
     for kind in FAULTS:
-        times = [each.healed for each in done if each.kind == kind]
-        healed = [each for each in times if each is not None]
-        if times:
-            middle, longest = (number(median(healed)), number(max(healed))) if healed else ("-", "-")
-            lines.append((kind, str(len(times)), middle, longest, str(len(times) - len(healed))))
+        all_of_it = [each for each in done if each.kind == kind]
+        alone = [each.healed for each in all_of_it if each.healed is not None and not each.together]
+        healed = [each.healed for each in all_of_it if each.healed is not None]
+        if all_of_it:
+            middle = number(median(alone)) if alone else "-"
+            longest = number(max(healed)) if healed else "-"
+            lines.append((kind, str(len(all_of_it)), middle, longest, str(len(all_of_it) - len(healed))))
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 

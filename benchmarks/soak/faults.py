@@ -105,7 +105,8 @@ def clock_ahead(ground: Ground) -> str:
     if ours:
         ground.stage.client.zrem(_repeat(target), target.id)
     _driver(ground, target, every_ms=target.every_ms or _MINUTE_MS, ahead_seconds=hours * _HOUR, keep=ours)
-    return f"{target.name}, {hours:.0f} h, {'our' if ours else 'an application'}'s data"
+    whose = "our" if ours else "an application's"
+    return f"{target.name}, {hours:.0f} h, {whose} data"
 
 
 def foreign_upsert(ground: Ground) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from redis import RedisError
 
-from benchmarks.keeper.progress import say
 from benchmarks.lab.partner import Partner
+from benchmarks.lab.progress import say
 from benchmarks.lab.stage import Stage
 from benchmarks.lab.truth import lasting_faults
 from benchmarks.soak.faults import FAULTS, Ground, sequence
@@ -32,6 +32,8 @@ class Fault:
     at: float
     ended: float
     healed: float | None = None
+    #: another came before it was healed: the time is that of the slower one
+    together: bool = False
     #: what was still wrong when patience ended
     left: str = ""
 
@@ -86,6 +88,8 @@ def _lasts(kind: str) -> bool:
 
 
 def _until_healed(stage: Stage, faults: list[Fault]) -> None:
+    for fault in faults:
+        fault.together = len(faults) > 1
     deadline = time.monotonic() + _PATIENCE
     while True:
         looked = time.monotonic()

@@ -19,7 +19,7 @@ class _Table:
         self._lock = asyncio.Lock()
         self._connection: psycopg.AsyncConnection | None = None
 
-    async def write(self, row_id: int) -> None:
+    async def write(self, row_id: object) -> None:
         async with self._lock:
             if self._connection is None or self._connection.closed:
                 url = os.environ["DELIVERIES_URL"]

@@ -15,13 +15,13 @@ from e2e.tools import Failed
 from embedded.process import wait_for
 
 
-def test_image_adds_little_to_its_base(settings: Settings, measured: Measurements):
+def test_image_adds_little_to_its_base(settings: Settings, measured: Measurements) -> None:
     added = image.added_bytes(settings)
     measured.add("image on top of its base", added / 1e6, unit="MB", bar=image.MOST_ADDED / 1e6)
     assert added <= image.MOST_ADDED
 
 
-def test_rows_are_handled_from_apply_on(release: Release, schedules: Schedules, measured: Measurements):
+def test_rows_are_handled_from_apply_on(release: Release, schedules: Schedules, measured: Measurements) -> None:
     applied = time.monotonic()
     schedules.apply("acme", queueName="ticks", jobName="mail")
     wait_for(lambda: "mail.acme" in release.ticks("ticks"), seconds=60, what="the first tick of acme", interval=0.2)
@@ -39,7 +39,7 @@ def test_rows_are_handled_from_apply_on(release: Release, schedules: Schedules, 
     assert release.sql("SELECT count(*), max(times) FROM deliveries") == "500|1"
 
 
-def test_flushall_is_healed_and_counted(release: Release, schedules: Schedules, measured: Measurements):
+def test_flushall_is_healed_and_counted(release: Release, schedules: Schedules, measured: Measurements) -> None:
     schedules.apply("flushed")
     schedules.wait_until("flushed", "Ticking", "True")
     key = f"{schedules.scheduler('flushed')}"
@@ -64,17 +64,17 @@ def test_flushall_is_healed_and_counted(release: Release, schedules: Schedules, 
     ],
     ids=["negative", "fraction", "no-tenant", "both", "colon", "reserved", "misspelt"],
 )
-def test_bad_resources_are_refused(cluster: Cluster, release: Release, spec: dict[str, Any], rule: str):
+def test_bad_resources_are_refused(cluster: Cluster, release: Release, spec: dict[str, Any], rule: str) -> None:
     with pytest.raises(Failed, match=rule):
         Schedules(cluster, release.namespace).apply("bad", **spec)
 
 
-def test_chart_test_passes(release: Release, cluster: Cluster):
+def test_chart_test_passes(release: Release, cluster: Cluster) -> None:
     said = cluster.helm("test", release.name, "-n", release.namespace, "--logs", "--timeout", "150s")
     assert "passed" in said
 
 
-def test_conflict_of_two_tenants_is_told(schedules: Schedules):
+def test_conflict_of_two_tenants_is_told(schedules: Schedules) -> None:
     schedules.apply("first", schedulerId="shared")
     schedules.wait_until("first", "Ready", "True")
     schedules.apply("second", schedulerId="shared")

@@ -14,7 +14,7 @@ from embedded.process import wait_for
 
 def test_d7_the_other_replica_heals_after_the_leader_was_killed(
     release: Release, cluster: Cluster, schedules: Schedules, measured: Measurements
-):
+) -> None:
     schedules.apply("orphan")
     schedules.wait_until("orphan", "Ready", "True")
     key = schedules.scheduler("orphan")
@@ -29,7 +29,7 @@ def test_d7_the_other_replica_heals_after_the_leader_was_killed(
     release.rolled_out(f"deploy/{release.fullname}-operator")
 
 
-def test_metrics_are_what_prometheus_can_read(release: Release, schedules: Schedules):
+def test_metrics_are_what_prometheus_can_read(release: Release, schedules: Schedules) -> None:
     schedules.apply("counted")
     schedules.wait_until("counted", "Ticking", "True")
     told: dict[str, set[str]] = {}
@@ -43,7 +43,7 @@ def test_metrics_are_what_prometheus_can_read(release: Release, schedules: Sched
         assert told[component] >= wanted
 
 
-def test_pods_have_no_privileges(release: Release):
+def test_pods_have_no_privileges(release: Release) -> None:
     for component in ("operator", "worker-default", "trial-redis", "trial-postgres"):
         for pod in release.pods(component):
             assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -54,7 +54,7 @@ def test_pods_have_no_privileges(release: Release):
                 assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_no_credential_is_shown_anywhere(release: Release, cluster: Cluster):
+def test_no_credential_is_shown_anywhere(release: Release, cluster: Cluster) -> None:
     secrets = cluster.list("secrets", release.namespace, f"app.kubernetes.io/instance={release.name}")
     import base64
 

@@ -13,7 +13,7 @@ from embedded.process import wait_for
 
 def test_e2_a_namespace_goes_although_its_redis_and_secret_are_gone(
     release: Release, cluster: Cluster, settings: Settings, schedules: Schedules, namespace: str, measured: Measurements
-):
+) -> None:
     redis = own_redis.OwnRedis(cluster, namespace, settings)
     redis.create(password="before")
     schedules.apply("acme", redis={"secretRef": {"name": redis.secret}})
@@ -27,7 +27,7 @@ def test_e2_a_namespace_goes_although_its_redis_and_secret_are_gone(
     measured.add("namespace deleted without its Redis", time.monotonic() - started)
 
 
-def test_e9_uninstall_keeps_resources_and_their_namespace_can_go(release: Release, cluster: Cluster):
+def test_e9_uninstall_keeps_resources_and_their_namespace_can_go(release: Release, cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", "left-behind")
     schedules = Schedules(cluster, "left-behind")
     schedules.apply_all({f"kept-{number}": {} for number in range(20)})

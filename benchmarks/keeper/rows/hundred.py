@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from benchmarks.keeper.edits import measure_edits
-from benchmarks.keeper.progress import say
 from benchmarks.keeper.result import Figure, Row, ratios
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.lab.figures import median, percentile
+from benchmarks.lab.progress import say
 from benchmarks.lab.schedules import Schedule, schedules
 from benchmarks.lab.stage import Stage
 

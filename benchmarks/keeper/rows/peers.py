@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.keeper.peers.catalogue import PEERS
 from benchmarks.keeper.peers.watch import Aftermath, Watched
-from benchmarks.keeper.progress import say
 from benchmarks.keeper.result import Figure, Row
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.lab.partner import Partner
+from benchmarks.lab.progress import say
 from benchmarks.lab.schedules import schedules
 from benchmarks.lab.stage import Stage
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.keeper.floor import Floor
-from benchmarks.keeper.progress import say
 from benchmarks.keeper.result import Figure, Row, ratios
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.keeper.usage import usage
@@ -13,6 +12,7 @@ from benchmarks.keeper.wipe import wipe
 from benchmarks.lab.bare import FLOOR_PREFIX
 from benchmarks.lab.figures import median
 from benchmarks.lab.partner import Partner
+from benchmarks.lab.progress import say
 from benchmarks.lab.schedules import schedules
 from benchmarks.lab.stage import Stage
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from benchmarks.keeper.progress import say
 from benchmarks.keeper.result import Figure, Row
 from benchmarks.keeper.sizes import Sizes
 from benchmarks.keeper.usage import usage
 from benchmarks.lab.figures import median
+from benchmarks.lab.progress import say
 from benchmarks.lab.schedules import schedules
 from benchmarks.lab.stage import Stage
 
