@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from tests.unit.controller.test_publish import FakeWriter
+from tests.unit.controller.fakes import FakeWriter
 from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.controller.charge import Charge
 from tickkeeper.controller.memo import Held, Memo

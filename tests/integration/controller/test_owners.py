@@ -134,10 +134,9 @@ def test_conflict_the_oldest_wins_and_the_other_takes_over(scene: Scene, raw: Re
 def test_the_loser_of_a_conflict_is_deleted_without_harm(scene: Scene, raw: Redis) -> None:
     scene.create_ready("first")
     scene.create("second")
-    scene.until(lambda: scene.holds("Registered", "False", "Conflict", name="second"), what="Conflict") if _older(
-        scene, "first", "second"
-    ) else scene.until(lambda: scene.holds("Registered", "False", "Conflict", name="first"), what="Conflict")
     winner, loser = ("first", "second") if _older(scene, "first", "second") else ("second", "first")
+    scene.until_condition("Registered", "False", "Conflict", name=loser)
+    scene.until_condition("Registered", "True", name=winner)
     scene.delete(loser)
     scene.until_gone(loser)
     scene.operator.after_sweeps(2)

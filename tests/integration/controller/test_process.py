@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -133,10 +134,10 @@ def test_a_schedule_that_moved_away_from_the_operators_own_redis_while_it_was_do
         scene.until(lambda: scene.left(old_raw) == set(), what="nothing is left in the operator's own Redis")
 
 
-def refused(kube_api: KubeApi, **environment: str) -> list[str]:
-    """Start it with a bad environment; the lines that it prints."""
+def start(kube_api: KubeApi, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start it, for it to end at once."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TICKKEEPER_")}
-    done = subprocess.run(
+    return subprocess.run(
         COMMAND,
         env={**inherited, "TICKKEEPER_KUBECONFIG": str(kube_api.kubeconfig), **environment},
         capture_output=True,
@@ -144,6 +145,11 @@ def refused(kube_api: KubeApi, **environment: str) -> list[str]:
         timeout=60,
         check=False,
     )
+
+
+def refused(kube_api: KubeApi, **environment: str) -> list[str]:
+    """Start it with a bad environment; the lines that it prints."""
+    done = start(kube_api, **environment)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     return done.stderr.splitlines()
@@ -170,16 +176,9 @@ def test_a_kubeconfig_that_is_not_there_is_told(kube_api: KubeApi) -> None:
     assert "TICKKEEPER_KUBECONFIG" in lines[0]
 
 
-def test_a_port_that_is_taken_is_told(alone: Alone) -> None:
-    scene = alone()
-    port = scene.operator.events("operator_started")[0]["http"].rsplit(":", 1)[1]
-    done = subprocess.run(
-        COMMAND,
-        env={**scene.operator.environment, "TICKKEEPER_HTTP_PORT": port},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_a_port_that_is_taken_is_told(kube_api: KubeApi) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = start(kube_api, TICKKEEPER_HTTP_PORT=port, TICKKEEPER_CLUSTER_ID="mine")
     assert done.returncode == 1
     assert port in done.stderr

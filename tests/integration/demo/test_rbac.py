@@ -16,11 +16,28 @@ ACCOUNT = ("tickkeeper-system", "tickkeeper-operator")
 NAMESPACE = "rbac-test"
 
 
+def forget_other_tests(kube_api: KubeApi) -> None:
+    """Remove what other tests left on the session's API server: this operator watches all of it."""
+    listing = (
+        "get",
+        "tickschedules",
+        "-A",
+        "-o",
+        "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}",
+    )
+    for each in kube_api.kubectl(*listing).split():
+        namespace, _, name = each.partition("/")
+        where = (f"tickschedule/{name}", "--namespace", namespace)
+        kube_api.try_kubectl("patch", *where, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        kube_api.try_kubectl("delete", *where, "--ignore-not-found")
+
+
 @pytest.fixture(scope="module")
 def account(kube_api: KubeApi) -> Path:
     """The kubeconfig of the operator's service account."""
     kube_api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(RBAC))
     kube_api.kubectl("wait", "--for=condition=Established", "crd/tickschedules.tickkeeper.dev", "--timeout=30s")
+    forget_other_tests(kube_api)
     kube_api.kubectl("create", "namespace", NAMESPACE)
     return kube_api.service_account_kubeconfig(*ACCOUNT)
 

@@ -2,6 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.unit.controller.fakes import FakeWriter
 from tests.unit.schedules.samples import TARGET, UPSERT, report
 from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.api.status import TickScheduleStatus
@@ -14,22 +15,6 @@ from tickkeeper.schedules.ticking import Verdict
 
 KEY = ResourceKey("apps", "acme")
 AWAY = Verdict(Status.FALSE, Reason.REDIS_UNREACHABLE, "no connection to Redis")
-
-
-class FakeWriter:
-    def __init__(self):
-        self.statuses = []
-        self.events = []
-        self.forgotten = []
-
-    def status(self, key, uid, status):
-        self.statuses.append((key, uid, status))
-
-    def event(self, notice):
-        self.events.append(notice)
-
-    def forget(self, key):
-        self.forgotten.append(key)
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""Stand-ins for what the parts of the operator write to."""
+
+
+class FakeWriter:
+    """Takes what a Publisher hands over."""
+
+    def __init__(self):
+        self.statuses = []
+        self.events = []
+        self.forgotten = []
+
+    def status(self, key, uid, status):
+        self.statuses.append((key, uid, status))
+
+    def event(self, notice):
+        self.events.append(notice)
+
+    def forget(self, key):
+        self.forgotten.append(key)
