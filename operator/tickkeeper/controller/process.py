@@ -145,6 +145,9 @@ def _always() -> asyncio.Event:
 
 
 async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    if settings.namespaces:
+        # Where it may not scan, kopf looks for the CRD once, at its start: by then it must have been listed.
+        await keeper.synced.wait()
     ready = asyncio.Event()
     watching = asyncio.create_task(
         handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, ready=ready),

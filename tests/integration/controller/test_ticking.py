@@ -102,9 +102,9 @@ def test_a_tick_whose_worker_died_is_revived(scene: Scene, raw: Redis) -> None:
 def test_b14_flushall_during_an_active_tick_is_survived(scene: Scene, raw: Redis) -> None:
     with worker(scene.server.url, prefix=scene.prefix) as taken:
         scene.create_ready(everyMs=50, offsetMs=1)
-        scene.until(lambda: len(taken) > 3)
+        scene.until(lambda: taken)
         raw.flushall()
         before = len(taken)
-        scene.until(lambda: len(taken) > before + 5, what="ticks go on")
+        scene.until(lambda: len(taken) > before + 2, what="ticks go on")  # a stock worker takes one a second
     scene.until(lambda: scene.heals() >= 1)
     assert scene.operator.running
