@@ -23,13 +23,14 @@ RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-di
 # Left out, as nothing here imports it: test suites and C sources inside the packages, a node_modules that the bullmq
 # wheel carries, and the generated half of the Kubernetes client that does not use asyncio (33 MB).
 # Bytecode is made here, since the container's file system is read-only: by hash, so that it does not depend on the
-# hour of the build. Of the generated Kubernetes modules only those that are used are compiled.
+# hour of the build, and in one process, since bytecode also depends on what was compiled before it; -f: pip has left
+# some. Of the generated Kubernetes modules only those that are used are compiled.
 RUN cd /opt/tickkeeper/lib/python3*/site-packages \
  && rm -rf node_modules kubernetes/client/api/*_api.py \
  && find kubernetes/client/models -type f ! -name __init__.py -delete \
  && find . -type d -name tests -prune -exec rm -rf {} + \
  && find . -type f \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete \
- && compile='/opt/tickkeeper/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash' \
+ && export PYTHONHASHSEED=0 && compile='/opt/tickkeeper/bin/python -m compileall -q -f --invalidation-mode unchecked-hash' \
  && $compile -x 'kubernetes/(aio/)?client/(api|models)/.' . \
  && $compile kubernetes/aio/client/api/core_v1_api.py kubernetes/aio/client/api/custom_objects_api.py \
              kubernetes/aio/client/api/coordination_v1_api.py \

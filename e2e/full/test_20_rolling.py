@@ -34,12 +34,24 @@ class Watched:
         return {key.partition(".")[2]: slots for key, slots in found.items() if key.startswith(f"{self.job}.")}
 
     def missed(self) -> list[str]:
-        """Every slot since the start, but for those that are still to come, that has no completed tick."""
+        """Slots since the start, but for those to come, that have no completed tick, each with its fate."""
         until = self._redis_ms()
-        found = self._missing(until)
         # The last of them may be at work.
-        wait_for(lambda: not self._missing(until) or self._redis_ms() > until + 10_000, seconds=60, what="a look later")
-        return self._missing(until) if found else []
+        wait_for(
+            lambda: not self._missing(until) or self._redis_ms() > until + 10_000,
+            seconds=60,
+            what="a look later",
+            interval=0.3,
+        )
+        return [f"{slot} ({self._fate(slot)})" for slot in self._missing(until)]
+
+    def _fate(self, slot: str) -> str:
+        job = f"repeat:{self.job}.{slot}"
+        if self.release.redis("ZSCORE", "bull:rolling:failed", job):
+            return "failed: " + self.release.redis("HGET", f"bull:rolling:{job}", "failedReason")
+        if self.release.redis("LPOS", "bull:rolling:active", job):
+            return "left active"
+        return "waits" if self.release.redis("LPOS", "bull:rolling:wait", job) else "never made"
 
     def _missing(self, until: int) -> list[str]:
         missing = []
