@@ -23,6 +23,9 @@ from redis.maint_notifications import MaintNotificationsConfig
 from tickkeeper.bullmq import tls
 from tickkeeper.bullmq.address import Address, parse
 
+#: The least that a sentinel gets to answer in.
+_SENTINEL_SECONDS = 0.2
+
 
 class RedisSettings(BaseModel):
     """Where a Redis is and how to log in.
@@ -168,8 +171,16 @@ def _single(address: Address, options: dict[str, Any], secure: dict[str, Any]) -
 
 
 def _sentinel(address: Address, options: dict[str, Any], secure: dict[str, Any], bounds: Bounds) -> Redis:
-    # The sentinels themselves are asked without the database's credentials, and with time-outs always.
-    asked = {"socket_connect_timeout": bounds.connect, "socket_timeout": bounds.reply, "decode_responses": True}
+    # The sentinels themselves are asked without the database's credentials, one after the other: all of them together
+    # get the time of one answer, or two that are frozen would keep us from the third. The library's own retries would
+    # hold a call for more than 20 s (measured).
+    share = max(_SENTINEL_SECONDS, bounds.reply / len(address.hosts))
+    asked = {
+        "socket_connect_timeout": share,
+        "socket_timeout": share,
+        "retry": Retry(ConstantBackoff(0), 0),
+        "decode_responses": True,
+    }
     sentinel = Sentinel(list(address.hosts), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
     chosen = {"connection_class": tls.SentinelTlsConnection, **secure} if secure else {}
     pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]

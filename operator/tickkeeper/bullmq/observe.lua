@@ -3,6 +3,7 @@
   Read-only: runs as EVALSHA_RO. Key names are BullMQ's (bullmq 3.4.4, addJobScheduler-11.lua, moveToActive-11.lua).
 
   KEYS  1 repeat  2 delayed  3 prioritized  4 wait  5 paused  6 active  7 meta  8 completed  9 failed  10 limiter
+        11 marker  12 stalled  13 events  14 id, which only their types are asked of
   ARGV  1 the queue's base key, ending in ':'   2 lateness in ms that is still plainly healthy
         3 slack in ms, then six per scheduler:
           id, digest of its hash when last verified ('' returns it whatever it looks like), every (0 for cron),
@@ -11,7 +12,8 @@
 
   Returns { now, queue facts { paused, concurrency, active count, limited, maxLenEvents },
             { entry … } } with entry = { position (from 1), score, hash fields or false, digest, where its next job is,
-            1 when that job's hash is whole, leftover job id, key of a wrong type }; false stands for nothing;
+            1 when that job's hash is whole, leftover job id, key of a wrong type }; false stands for nothing, and of
+            a hash that is as it was when last verified only { ic } is told;
             { position, score, ic } for a healthy one that was asked for.
 ]]
 local base, calm, slack = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -37,7 +39,9 @@ local function call(command, key, ...)
   return reply
 end
 
-local TYPES = { 'zset', 'zset', 'zset', 'list', 'list', 'list', 'hash', 'zset', 'zset', 'string' }
+local TYPES = {
+  'zset', 'zset', 'zset', 'list', 'list', 'list', 'hash', 'zset', 'zset', 'string', 'zset', 'set', 'stream', 'string'
+}
 local shared_wrong = false
 for i, want in ipairs(TYPES) do
   local found = redis.call('TYPE', KEYS[i]).ok
@@ -82,6 +86,20 @@ local function where(id, due, whole)
   return cut and due <= now and whole and 'backlog' or 'nowhere'
 end
 
+-- The tick that still waits for a scheduler whose entry is gone: it has the slot of the hash, whoever wrote that.
+local function waiting_by(fields, id)
+  local every, offset = tonumber(fields[2]), tonumber(fields[3] or '0')
+  if not (every and offset and every >= 1 and every < 2 ^ 53 and offset >= 0 and offset < 2 ^ 53) then return false end
+  local last = math.floor(now / every) * every + offset % every
+  if last > now then last = last - every end
+  for _, due in ipairs({ last + every, last }) do
+    local job = 'repeat:' .. id .. ':' .. string.format('%.0f', due)
+    local at = redis.call('EXISTS', base .. job) == 1 and where(job, due, true)
+    if at == 'delayed' or at == 'prioritized' or at == 'wait' or at == 'paused' then return job end
+  end
+  return false
+end
+
 local function digest_of(fields, is_cron)
   local parts = {}
   for i = 1, 10 do
@@ -124,6 +142,7 @@ for position = 1, (#ARGV - FIRST + 1) / WIDTH do
     end
     local next_job = 'repeat:' .. id .. ':' .. string.format('%.0f', slot)
     if tonumber(score) ~= slot and redis.call('EXISTS', base .. next_job) == 1 then leftover = next_job end
+    if not score and not leftover and fields then leftover = waiting_by(fields, id) end
   end
   local due = tonumber(score)
   local healthy = not wrong and due and digest and digest == verified and due <= latest and now - due <= calm
@@ -131,6 +150,7 @@ for position = 1, (#ARGV - FIRST + 1) / WIDTH do
   if healthy then
     if ARGV[at + 5] == '1' then found[#found + 1] = { position, score, fields[11] } end
   else
+    if digest and digest == verified then fields = { fields[11] } end
     found[#found + 1] = { position, score, fields, digest, place, whole and 1 or 0, leftover, wrong }
   end
 end

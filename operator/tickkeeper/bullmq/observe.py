@@ -23,7 +23,11 @@ BATCH = 200
 _FAR_FUTURE = 2**53
 
 _SCRIPT = files("tickkeeper.bullmq").joinpath("observe.lua").read_text()
-_KEYS = ("repeat", "delayed", "prioritized", "wait", "paused", "active", "meta", "completed", "failed", "limiter")
+_KEYS = (
+    *("repeat", "delayed", "prioritized", "wait", "paused", "active", "meta", "completed", "failed", "limiter"),
+    # Only their types are looked at: of another one, every write of BullMQ's and every worker fails at them.
+    *("marker", "stalled", "events", "id"),
+)
 _FIELDS = ("name", "every", "offset", "pattern", "tz", "limit", "startDate", "endDate", "data", "opts", "ic")
 
 
@@ -84,7 +88,7 @@ class Observer:
         sights = {}
         for entry in found:
             one = wanted[entry[0] - 1]
-            sight = _short(entry, redis_now, one) if len(entry) == 3 else _sight(entry, redis_now, queue_facts)
+            sight = _short(entry, redis_now, one) if len(entry) == 3 else _sight(entry, redis_now, queue_facts, one)
             sights[one.desired.place.scheduler_id] = sight
         return Look(redis_now, sights, _int(facts[4]))
 
@@ -122,12 +126,12 @@ def _queue_facts(facts: Sequence[Any]) -> QueueFacts:
     return QueueFacts(paused=bool(paused), maxed=limit is not None and active >= limit, rate_limited=bool(limited))
 
 
-def _sight(entry: Sequence[Any], now: int, queue: QueueFacts) -> Sight:
+def _sight(entry: Sequence[Any], now: int, queue: QueueFacts, wanted: Wanted) -> Sight:
     _, score, fields, digest, place, whole, leftover, wrong = entry
     observed = Observed(
         now=now,
         score=_score(score),
-        record=_record(dict(zip(_FIELDS, fields, strict=True))) if fields else None,
+        record=_hash(fields, wanted) if fields is not None else None,
         job=JobAt(place),
         job_intact=bool(whole),
         leftover_job=leftover or None,
@@ -149,6 +153,26 @@ def _score(text: str | None) -> int | None:
         return None
     value = float(text)
     return int(value) if math.isfinite(value) else _FAR_FUTURE
+
+
+def _hash(fields: Sequence[str | None], wanted: Wanted) -> Record:
+    if len(fields) == len(_FIELDS):
+        return _record(dict(zip(_FIELDS, fields, strict=True)))
+    # Its digest is that of the hash last verified: when ten thousand are overdue, reading each anew takes a core.
+    desired = wanted.desired
+    schedule = desired.schedule
+    every, cron = (schedule, None) if isinstance(schedule, Every) else (None, schedule)
+    return Record(
+        name=desired.job_name,
+        every=str(every.every_ms) if every else None,
+        offset=str(every.offset_ms) if every else None,
+        pattern=cron.pattern if cron else None,
+        tz=cron.time_zone if cron else None,
+        data=desired.data,
+        opts=desired.opts,
+        iterations=_int(fields[0]) or 0 if fields else 0,
+        owner=desired.owner,
+    )
 
 
 def _record(fields: Mapping[str, str | None]) -> Record:

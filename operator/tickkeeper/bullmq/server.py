@@ -1,9 +1,16 @@
 """What Redis says of itself as a whole: one server, or each master of a cluster."""
 
 from collections.abc import Mapping
+from hashlib import sha1
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import NoScriptError, ResponseError
+
+#: Redis 7 judges a script with a shebang by its flags before it runs; without any it may write, so it is refused
+#: wherever a write would be: too few replicas, a failed save, out of memory, a replica. It writes nothing.
+_MAY_WRITE = "#!lua\nreturn 1"
+_SHA = sha1(_MAY_WRITE.encode(), usedforsecurity=False).hexdigest()
 
 
 async def info(client: Redis | RedisCluster, section: str) -> list[Mapping[str, Any]]:
@@ -22,3 +29,35 @@ async def clients(client: Redis | RedisCluster) -> list[Mapping[str, str]]:
         lists = answers.values() if isinstance(answers, Mapping) else [answers]
         return [one for many in lists for one in many]
     return list(await client.client_list())
+
+
+class WriteCheck:
+    """Asks one Redis whether it would take a write, without writing."""
+
+    def __init__(self, client: Redis | RedisCluster) -> None:
+        self._client = client
+        #: None before it has been asked; False for Redis < 7, which cannot be asked
+        self.supported: bool | None = None
+
+    async def __call__(self) -> None:
+        """Raise Redis' refusal (NOREPLICAS, MISCONF, OOM, READONLY …) where writes are refused."""
+        if self.supported is False:
+            return
+        try:
+            await self._run()
+        except NoScriptError:
+            try:
+                await self._client.script_load(_MAY_WRITE)
+            except ResponseError as error:
+                if "compiling script" not in str(error):
+                    raise
+                self.supported = False
+                return
+            await self._run()
+        self.supported = True
+
+    async def _run(self) -> None:
+        if isinstance(self._client, RedisCluster):
+            await self._client.execute_command("EVALSHA", _SHA, 0, target_nodes=RedisCluster.PRIMARIES)
+        else:
+            await self._client.evalsha(_SHA, 0)

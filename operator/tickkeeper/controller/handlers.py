@@ -15,6 +15,38 @@ from tickkeeper.api.resource import GROUP, PLURAL, VERSION
 from tickkeeper.controller.keeper import Keeper
 
 
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """No last-handled configuration: nobody asks what changed since."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """No progress of handlers: those of events are never tried again."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+    def purge(self, **_: Any) -> None:
+        pass
+
+    def touch(self, **_: Any) -> None:
+        pass
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
 def registry_for(keeper: Keeper, kubeconfig: str | None) -> kopf.OperatorRegistry:
     """kopf's handlers, bound to one keeper."""
     registry = kopf.OperatorRegistry()
@@ -36,11 +68,16 @@ def settings(namespaces: tuple[str, ...] = ()) -> kopf.OperatorSettings:
     """kopf's settings; each that is not its default has its reason."""
     own = kopf.OperatorSettings()
     own.persistence.finalizer = f"{GROUP}/unused"  # never set: no handler of ours needs one
-    own.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)  # ours, should one ever be written
-    own.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    # on.event needs neither; making the last-handled configuration of each event was 9 % of the CPU after a start.
+    own.persistence.progress_storage = _NoProgress()
+    own.persistence.diffbase_storage = _NoDiffBase()
+    # A resource's task and queue of events end this long after its event. With the default of 1 s, those of ten
+    # thousand resources listed at once all live at once.
+    own.queueing.idle_timeout = 0.05
     own.watching.server_timeout = 600  # the server ends a watch after ten minutes, so that none is forgotten
     own.watching.client_timeout = 660  # and we do when it does not
     own.watching.connect_timeout = 10
+    own.watching.chunk_size = 100  # of a list: its bodies are held, as text and parsed, until each is handled
     own.watching.reconnect_backoff = 1  # the default of 0.1 s is a storm against a server that is starting
     own.networking.request_timeout = 30
     own.networking.connect_timeout = 10

@@ -46,7 +46,9 @@ class _Safety:
 
     def verdict(self) -> Verdict:
         if self.eviction.status is not Status.FALSE and self.clock_off:
-            message = f"Redis' clock and the operator's differ by {self.skew_ms} ms"
+            # Not by how much: that changes with each look, and each change would be written to every status.
+            side = "ahead of" if self.skew_ms > 0 else "behind"
+            message = f"Redis' clock is more than {_SKEW_MS // 1000} s {side} the operator's"
             return Verdict(Status.FALSE, Reason.CLOCK_SKEW, message)
         return self.eviction
 
@@ -64,6 +66,7 @@ class Inspection:
         self._observer = observer
         self._applier = applier
         self._safety = _Safety()
+        self._refuses_no_write = server.WriteCheck(client)
         self._lanes = asyncio.Semaphore(_LANES)
 
     def calls(self) -> dict[str, int]:
@@ -72,6 +75,7 @@ class Inspection:
 
     async def probe(self) -> None:
         """Ask what holds for the whole server: does it evict keys, may it be written?"""
+        await self._refuses_no_write()
         try:
             memories = await server.info(self._client, "memory")
             roles = [answer.get("role", "master") for answer in await server.info(self._client, "replication")]
@@ -117,6 +121,7 @@ class Inspection:
         return found
 
     async def _batch(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
+        judged = {charge: charge.desired for charge in charges}
         look, plans = await self._plans(queue, charges)
         acting = [charge for charge in charges if plans[charge].acts]
         errors: dict[Charge, str] = {}
@@ -124,12 +129,15 @@ class Inspection:
             if any(charge.intent is Intent.KEEP for charge in acting):
                 await self._applier.cap_events(queue, look.max_len_events)
             errors = await self._carry_out_all(acting, plans)
+            judged |= {charge: charge.desired for charge in acting}
             after_look, after = await self._plans(queue, acting)
         else:
             after_look, after = look, {}
         safe = self._safety.verdict()
         found = []
         for charge in charges:
+            if charge.desired is not judged[charge]:
+                continue  # edited meanwhile, and looked at again soon: this was about the edition before
             now = after_look if charge in after else look
             sight = now.sights.get(charge.desired.place.scheduler_id)
             seen = sight.observed if sight is not None else None

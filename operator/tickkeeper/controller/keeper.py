@@ -14,9 +14,10 @@ from tickkeeper.controller.charge import Charge, Intent, Outcome, Unreachable
 from tickkeeper.controller.kube import API_ERRORS, Gone, Outdated, explain, until_answered
 from tickkeeper.controller.memo import Held, Memo
 from tickkeeper.controller.orphans import OrphanHunt
-from tickkeeper.controller.reconcile import Reconciler, registered_target
+from tickkeeper.controller.reconcile import Reconciler
 from tickkeeper.controller.references import ReferenceNotFound
-from tickkeeper.controller.table import Entry
+from tickkeeper.controller.table import Entry, key_of
+from tickkeeper.controller.told import Told
 from tickkeeper.controller.verdicts import healed_by, is_cleared, report_of
 from tickkeeper.controller.world import World
 from tickkeeper.schedules.claims import Claim, Target
@@ -66,6 +67,8 @@ class Keeper:
 
     def observe(self, body: Mapping[str, Any], *, deleted: bool = False) -> None:
         """Take in one event of the watch."""
+        if not deleted and self._world.table.has_version(body):
+            return  # a list after a list: at a start every resource is told of twice
         try:
             entry = Entry.read(body)
         except ValidationError as error:
@@ -73,9 +76,13 @@ class Keeper:
             return
         if deleted:
             self._deleted(entry)
-        elif self._world.table.put(entry):
+            return
+        memo = self._world.memos.get(entry.key)
+        taken_up = memo is not None and memo.uid == entry.meta.uid
+        kept = entry.without_status() if taken_up else entry
+        if self._world.table.put(kept):
             self._world.queue.add(entry.key)
-        elif (memo := self._world.memos.get(entry.key)) is not None and self._world.table.get(entry.key) is entry:
+        elif memo is not None and self._world.table.get(entry.key) is kept:
             self._world.publisher.put_back(entry.key, memo, entry.status)
 
     def _deleted(self, entry: Entry) -> None:
@@ -105,13 +112,16 @@ class Keeper:
     async def _sync(self) -> None:
         """Know every resource before the first write: the oldest of two that name one scheduler must be known."""
         world = self._world
-        for body in await until_answered(lambda: world.kube.list_schedules(world.options.namespaces)):
-            world.table.put(Entry.read(body))
+        await until_answered(self._read_all)
         for entry in world.table:
             await self._claim_early(entry)
             world.queue.add(entry.key)
         _log.info("synced", resources=len(world.table))
         self.synced.set()
+
+    async def _read_all(self) -> None:
+        async for body in self._world.kube.schedules(self._world.options.namespaces):
+            self.observe(body)
 
     async def _claim_early(self, entry: Entry) -> None:
         if entry.spec is None:
@@ -128,17 +138,27 @@ class Keeper:
         pause = _FIRST_RESYNC
         while True:
             await asyncio.sleep(pause)
-            pause = _RESYNC
+            # Soon again, unless it shows that the watch had told everything.
+            pause = _FIRST_RESYNC
             try:
-                bodies = await self._world.kube.list_schedules(self._world.options.namespaces)
-                known = {entry.key for entry in self._world.table}
-                for body in bodies:
-                    self.observe(body)
-                    known.discard(Entry.read(body).key)
-                for key in known:
-                    await self._confirm_deletion(key)
+                if not await self._compare_with_list():
+                    pause = _RESYNC
             except API_ERRORS as error:
                 _log.warning("list_failed", error=explain(error))
+
+    async def _compare_with_list(self) -> int:
+        """Take in a full list; how many resources were not known as it has them."""
+        world = self._world
+        news = 0
+        # Before the list: what is made while it is read must not look deleted.
+        known = {entry.key for entry in world.table}
+        async for body in world.kube.schedules(world.options.namespaces):
+            news += not world.table.has_version(body)
+            self.observe(body)
+            known.discard(key_of(body))
+        for key in known:
+            await self._confirm_deletion(key)
+        return news + len(known)
 
     async def _confirm_deletion(self, key: ResourceKey) -> None:
         entry = self._world.table.get(key)
@@ -180,7 +200,8 @@ class Keeper:
                 # Made anew under the same name: what the old one had goes, unless the new one claims it.
                 held.drop()
                 self._remove_orphan(held)
-            memo = memos[entry.key] = Memo(entry.meta.uid, entry.status)
+            memo = memos[entry.key] = Memo(entry.meta.uid, Told.of(entry.status))
+            self._world.table.put(entry.without_status())
         return memo
 
     @staticmethod
@@ -198,7 +219,7 @@ class Keeper:
 
     async def _refresh(self, key: ResourceKey) -> None:
         with suppress(Gone, *API_ERRORS):
-            self._world.table.put(Entry.read(await self._world.kube.get_schedule(key)))
+            self.observe(await self._world.kube.get_schedule(key))
         self._world.queue.add_later(key, 0.05)
 
     def _later(self, key: ResourceKey, memo: Memo, why: str) -> None:
@@ -210,7 +231,7 @@ class Keeper:
         entry = self._world.table.get(key)
         if memo.failures >= _FAILURES_TOLD and memo.held is None and entry is not None:
             verdict = Verdict(Status.FALSE, Reason.REGISTERING, f"not registered yet: {why}")
-            kept = registered_target(memo)
+            kept = memo.told.registered
             self._world.publisher.publish(key, memo, Report(entry.meta.generation, verdict, target=kept))
             self._world.publisher.flush()
 
@@ -248,7 +269,7 @@ class Keeper:
             return
         if entry is not None and entry.secret is not None:
             self._weigh_secret(entry, entry.secret, outcome)
-        was_registered = charge.seen_in_place or registered_target(memo) == held.target
+        was_registered = charge.seen_in_place or memo.told.registered == held.target
         healed = healed_by(charge, outcome, registered_before=was_registered)
         report = report_of(charge, outcome, held.target, was_registered=was_registered, healed=healed)
         if charge.intent is Intent.KEEP and not isinstance(outcome, Unreachable):
@@ -274,8 +295,9 @@ class Keeper:
         memo.leaving.remove(leaving)
         if isinstance(outcome, Unreachable):
             self._reconciler.abandon(key, memo, leaving.target, outcome.message)
-        elif registered_target(memo) == leaving.target:
-            memo.status = memo.status.model_copy(update={"registered": None})
+        elif memo.told.registered == leaving.target:
+            memo.told = Told.of(memo.told.status.model_copy(update={"registered": None}))
+            memo.last = None
         self._world.queue.add(key)
 
     def _orphan_seen(self, charge: Charge, outcome: Outcome) -> None:

@@ -17,7 +17,7 @@ import structlog
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tickkeeper.controller.kube import API_ERRORS, explain
+from tickkeeper.controller.kube import explain
 
 _log = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ class Lease:
             try:
                 async with asyncio.timeout(self._times.retry):
                     await self._turn(started)
-            except API_ERRORS as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was (an answer that is no Lease too): not renewed
                 _log.warning("lease_turn_failed", lease=self._name, error=explain(error))
             if self.leading.is_set() and not self.may_write():
                 raise LeadershipLost(f"the Lease {self._name} was not renewed for {self._times.deadline} s")
@@ -118,7 +118,7 @@ class Lease:
                     return
                 await self._replace(found, holder="", duration=1)
                 _log.info("lease_released", lease=self._name)
-        except API_ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - the process ends in order all the same
             _log.warning("lease_release_failed", lease=self._name, error=explain(error))
 
     async def _turn(self, started: float) -> None:

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
-from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.controller.charge import Charge
 from tickkeeper.controller.site import Site
+from tickkeeper.controller.told import Told
 from tickkeeper.schedules.claims import Target
+from tickkeeper.schedules.report import Report
 
 
 @dataclass(slots=True)
@@ -28,8 +29,10 @@ class Memo:
 
     uid: str
     #: what status says, or will as soon as it is written
-    status: TickScheduleStatus
+    told: Told
     held: Held | None = None
+    #: the report that ``told`` was made from; None where it may say less than that
+    last: Report | None = None
     #: earlier places that are being cleared
     leaving: list[Held] = field(default_factory=list)
     #: an earlier place that could not be cleared in time; told once

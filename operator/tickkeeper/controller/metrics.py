@@ -9,7 +9,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tickkeeper import __version__
-from tickkeeper.api.conditions import ConditionType
 from tickkeeper.controller.site import Site
 from tickkeeper.controller.world import World
 from tickkeeper.controller.writer import Writer
@@ -81,8 +80,7 @@ class _State(Collector):
     def _schedules(self) -> Metric:
         states: Tally[str] = Tally()
         for memo in tuple(self._world.memos.values()):
-            ready = memo.status.condition(ConditionType.READY)
-            states[ready.reason if ready is not None else "Unknown"] += 1
+            states[memo.told.ready or "Unknown"] += 1
         family = GaugeMetricFamily(
             "tickkeeper_schedules", "TickSchedules, by the reason of their condition Ready.", labels=("reason",)
         )

@@ -120,7 +120,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             if lease is not None:
                 group.create_task(lease.run(), name="lease")
             group.create_task(writer.run(), name="writer")
-            group.create_task(_watch(keeper, settings, stop), name="watch")
+            group.create_task(_watch(keeper, api, settings, stop), name="watch")
     finally:
         # Last: nothing of ours writes any more once the lease is another's.
         if lease is not None:
@@ -144,10 +144,11 @@ def _always() -> asyncio.Event:
     return event
 
 
-async def _watch(keeper: Keeper, settings: OperatorSettings, stop: asyncio.Event) -> None:
-    if settings.namespaces:
-        # Where it may not scan, kopf looks for the CRD once, at its start: by then it must have been listed.
-        await keeper.synced.wait()
+async def _watch(keeper: Keeper, api: kube.Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    # For named namespaces kopf looks for the CRD once, at its start. Otherwise it looks again at each change of a CRD,
+    # but discovery may name what that serves only after the last of them (seen): by then kopf would watch nothing.
+    await keeper.synced.wait()
+    await kube.until_answered(api.discover)
     ready = asyncio.Event()
     watching = asyncio.create_task(
         handlers.watch(keeper, kubeconfig=settings.kubeconfig, namespaces=settings.namespaces, ready=ready),

@@ -4,11 +4,13 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from tickkeeper.api.conditions import EventReason
 from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.controller.memo import Memo
+from tickkeeper.controller.told import Told
 from tickkeeper.controller.writer import Notice, Writer
 from tickkeeper.schedules.announce import Announcement, announcements
 from tickkeeper.schedules.desired import ResourceKey
@@ -37,23 +39,31 @@ class Publisher:
 
     def publish(self, key: ResourceKey, memo: Memo, report: Report, healed: Plan | None = None) -> bool:
         """Take in a report. Returns whether the status changed."""
-        status = next_status(memo.status, report, datetime.now(UTC))
-        for announcement in announcements(memo.status, report, healed):
+        if healed is None and not report.heals and report == memo.last:
+            return False  # all but a few, at each sweep
+        before = memo.told.status
+        status = next_status(before, report, datetime.now(UTC))
+        for announcement in announcements(before, report, healed):
             if self._is_worth_telling(memo, announcement):
                 self.announce(key, memo, announcement)
-        if status == memo.status:
+        memo.last = report
+        if status == before:
             return False
-        memo.status = status
-        self._writer.status(key, memo.uid, to_patch(status))
+        memo.told = Told.of(status)
+        self._write(key, memo)
         return True
+
+    def _write(self, key: ResourceKey, memo: Memo) -> None:
+        # Made when it is written, and not now: thousands may wait, and a newer one may come before their turn.
+        self._writer.status(key, memo.uid, partial(_patch_of, memo))
 
     def put_back(self, key: ResourceKey, memo: Memo, told: TickScheduleStatus) -> None:
         """The API server told a status that is not ours: somebody cleared or forged it. Write ours again."""
         now = time.monotonic()
-        if told == memo.status or self._writer.is_pending(key) or now - memo.put_back_at < _BETWEEN_PUT_BACKS:
+        if told == memo.told.status or self._writer.is_pending(key) or now - memo.put_back_at < _BETWEEN_PUT_BACKS:
             return
         memo.put_back_at = now
-        self._writer.status(key, memo.uid, to_patch(memo.status))
+        self._write(key, memo)
 
     def announce(self, key: ResourceKey, memo: Memo, announcement: Announcement) -> None:
         """An event that no report carries."""
@@ -83,6 +93,10 @@ class Publisher:
                     self._writer.event(notice)
             else:
                 self._writer.event(_for_all(notices))
+
+
+def _patch_of(memo: Memo) -> Mapping[str, Any]:
+    return to_patch(memo.told.status)
 
 
 def to_patch(status: TickScheduleStatus) -> Mapping[str, Any]:

@@ -54,8 +54,7 @@ class Reconciler:
             settings = await world.references.resolve(entry.key.namespace, spec)
         except ReferenceNotFound as fault:
             self._hands_off(memo)
-            verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, str(fault))
-            self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
+            self._publish(entry, memo, _unresolved(entry, memo, str(fault)))
             world.queue.add_later(entry.key, _LOOK_AGAIN)
             return
         refusal = self.refusal(entry, spec, settings)
@@ -106,11 +105,11 @@ class Reconciler:
             return
         others = tuple(name for name in entry.meta.finalizers if name != FINALIZER)
         body = await self._world.kube.write_finalizers(entry.meta, (*others, FINALIZER) if wanted_finalizer else others)
-        self._world.table.put(Entry.read(body))
+        self._world.table.put(Entry.read(body).without_status())
 
     def _leave_earlier_place(self, entry: Entry, memo: Memo, desired: Desired, target: Target) -> bool:
         """Clear the place that the resource had before. True: wait for it."""
-        earlier = registered_target(memo)
+        earlier = memo.told.registered
         if earlier is None or earlier == target or earlier == memo.abandoned:
             return False
         if any(held.target == earlier for held in memo.leaving):
@@ -197,7 +196,7 @@ class Reconciler:
         world = self._world
         if memo.held is not None:
             return memo.held.site, memo.held.target, memo.held.charge.desired
-        earlier = registered_target(memo)
+        earlier = memo.told.registered
         site = None if earlier is None else self._site_at(earlier.redis)
         if entry.spec is None:
             if earlier is None:
@@ -219,7 +218,7 @@ class Reconciler:
         options = self._world.options
         # Naming an id is asking for the scheduler that is there; with allow-lists it takes the annotation too.
         named = spec.scheduler_id is not None and (entry.meta.adopts or not options.allow.restricts)
-        ours = registered_target(memo) == Target(str(settings.address), place(spec))
+        ours = memo.told.registered == Target(str(settings.address), place(spec))
         return wanted(
             entry.meta, spec, cluster=options.cluster, opts=options.template_opts, adopts_unstamped=named or ours
         )
@@ -228,12 +227,11 @@ class Reconciler:
         if self._seconds_left(entry) <= 0:
             await self._give_up(entry, memo, why)
             return
-        verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, why)
-        self._publish(entry, memo, Report(entry.meta.generation, verdict, references=verdict, target=_kept(memo)))
+        self._publish(entry, memo, _unresolved(entry, memo, why))
         self._world.queue.add_later(entry.key, min(_LOOK_AGAIN, self._seconds_left(entry)))
 
     async def _give_up(self, entry: Entry, memo: Memo, why: str) -> None:
-        target = registered_target(memo)
+        target = memo.told.registered
         what = f"the scheduler {target.place} may be left in {target.redis}" if target else "nothing was registered"
         self._announce(entry.key, memo, EventReason.OLD_REDIS_UNREACHABLE, f"deleted without its Redis: {what}; {why}")
         await self._set_finalizer(entry, wanted_finalizer=False)
@@ -262,12 +260,12 @@ class Reconciler:
             return
         held.drop()
         # What was being registered, or was and not yet told, nobody would know of any more.
-        untold = held.charge.intent is Intent.KEEP and held.target != registered_target(memo)
+        untold = held.charge.intent is Intent.KEEP and held.target != memo.told.registered
         if untold and self._world.claims.owner(held.target) in (None, held.charge.desired.owner.key):
             self._clear(memo, held.site, held.target, replace(held.charge.desired, adopts_unstamped=held.charge.ours))
 
     def _refuse(self, entry: Entry, memo: Memo, reason: Reason, message: str) -> None:
-        target = None if reason is Reason.CONFLICT else _kept(memo)
+        target = None if reason is Reason.CONFLICT else memo.told.registered
         verdict = Verdict(Status.FALSE, reason, message)
         self._publish(entry, memo, Report(entry.meta.generation, verdict, references=RESOLVED, target=target))
 
@@ -281,21 +279,14 @@ class Reconciler:
         self._world.publisher.flush()
 
 
-def registered_target(memo: Memo) -> Target | None:
-    """Where status says that the scheduler is registered."""
-    registered = memo.status.registered
-    if registered is None:
-        return None
-    return Target(registered.redis, Place(registered.prefix, registered.queue_name, registered.scheduler_id))
-
-
-_kept = registered_target
+def _unresolved(entry: Entry, memo: Memo, why: str) -> Report:
+    verdict = Verdict(Status.FALSE, Reason.REFERENCE_NOT_FOUND, why)
+    return Report(entry.meta.generation, verdict, references=verdict, target=memo.told.registered)
 
 
 def _owns_nothing(memo: Memo) -> bool:
     """Whether an older resource owns what this one names, so that there is nothing of ours to remove."""
-    lost = any(condition.reason == Reason.CONFLICT for condition in memo.status.conditions)
-    return lost and memo.held is None and registered_target(memo) is None
+    return memo.told.conflict and memo.held is None and memo.told.registered is None
 
 
 def to_remove(owner: Owner, where: Place) -> Desired:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tickkeeper.api.errors import InvalidSpec
@@ -22,7 +22,9 @@ class Entry:
     meta: ResourceMeta
     spec: TickScheduleSpec | None
     fault: InvalidSpec | None
-    _status: str
+    #: None once it was taken up: what the status says is then the memo's
+    _status: str | None
+    key: ResourceKey
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Entry":
@@ -32,15 +34,20 @@ class Entry:
         """
         meta = ResourceMeta.parse({"metadata": _ours(body.get("metadata") or {})})
         status = json.dumps(body.get("status"))
+        key = ResourceKey(meta.namespace, meta.name)
         try:
-            return cls(meta, TickScheduleSpec.parse(body.get("spec")), None, status)
+            return cls(meta, TickScheduleSpec.parse(body.get("spec")), None, status, key)
         except InvalidSpec as fault:
-            return cls(meta, None, fault, status)
+            return cls(meta, None, fault, status, key)
 
     @property
     def status(self) -> TickScheduleStatus:
-        """The status, as the API server last told it."""
-        return TickScheduleStatus.parse(json.loads(self._status))
+        """The status, as the API server last told it; an empty one where it was taken up."""
+        return TickScheduleStatus.parse(None if self._status is None else json.loads(self._status))
+
+    def without_status(self) -> "Entry":
+        """The same, but for the status."""
+        return replace(self, _status=None)
 
     @property
     def secret(self) -> tuple[str, str] | None:
@@ -52,11 +59,6 @@ class Entry:
     def deletion_policy(self) -> str:
         """What becomes of the scheduler when the resource goes; Delete where nobody can know."""
         return self.spec.deletion_policy if self.spec is not None else "Delete"
-
-    @property
-    def key(self) -> ResourceKey:
-        """Namespace and name."""
-        return ResourceKey(self.meta.namespace, self.meta.name)
 
     def differs_for_us(self, other: "Entry") -> bool:
         """Whether anything changed that decides what to do; our own status writes do not."""
@@ -90,6 +92,17 @@ class Table:
         self._entries[entry.key] = entry
         return before is None or before.differs_for_us(entry)
 
+    def has_version(self, body: Mapping[str, Any]) -> bool:
+        """Whether this very version of a resource is here already."""
+        metadata = body.get("metadata") or {}
+        entry = self._entries.get(key_of(body))
+        version = metadata.get("resourceVersion")
+        return (
+            entry is not None
+            and bool(version)
+            and (entry.meta.uid, entry.meta.resource_version) == (metadata.get("uid"), version)
+        )
+
     def drop(self, key: ResourceKey, uid: str) -> Entry | None:
         """Forget a resource that was deleted. Returns its last entry, None where another took its name since."""
         entry = self._entries.get(key)
@@ -108,6 +121,12 @@ class Table:
     def __iter__(self) -> Iterator[Entry]:
         """All entries."""
         return iter(tuple(self._entries.values()))
+
+
+def key_of(body: Mapping[str, Any]) -> ResourceKey:
+    """Namespace and name of a body."""
+    metadata = body.get("metadata") or {}
+    return ResourceKey(metadata.get("namespace") or "", metadata.get("name") or "")
 
 
 def _ours(metadata: Mapping[str, Any]) -> dict[str, Any]:

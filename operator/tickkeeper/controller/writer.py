@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,7 +31,9 @@ class _RefusedError(Exception):
     """The API server will not have it."""
 
 
-_Status = tuple[str, Mapping[str, Any]]
+#: A status as a merge patch, made at the moment of its writing.
+MakePatch = Callable[[], Mapping[str, Any]]
+_Status = tuple[str, MakePatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,9 @@ class Writer:
         self.writes = 0
         self.failures = 0
 
-    def status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
-        """Write ``status`` soon, in place of one that still waits."""
-        self._statuses.put(key, (uid, status))
+    def status(self, key: ResourceKey, uid: str, make: MakePatch) -> None:
+        """Write what ``make`` returns soon, in place of what still waits."""
+        self._statuses.put(key, (uid, make))
 
     def _refused_pause(self, key: ResourceKey) -> float:
         """A refusal may end by itself: a CRD is being replaced, a permission is granted, a webhook comes back."""
@@ -128,14 +130,14 @@ class Writer:
                     self._events.appendleft(notice)
 
     async def _write_status(self) -> None:
-        key, (uid, status) = self._statuses.take()
+        key, (uid, make) = self._statuses.take()
         rest, again = _GAP, None
         try:
-            if not await self._try(self._kube.write_status, key, uid, status):
-                again = (uid, status)
+            if not await self._try(self._kube.write_status, key, uid, make()):
+                again = (uid, make)
             self._refusals.pop(key, None)
         except _RefusedError:
-            rest, again = self._refused_pause(key), (uid, status)
+            rest, again = self._refused_pause(key), (uid, make)
         finally:
             self._statuses.done(key, rest=rest, again=again)
 

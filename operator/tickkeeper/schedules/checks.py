@@ -6,6 +6,7 @@ that speaks decides. A new fault is one function and one line in CHECKS.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tickkeeper.api.conditions import Reason
 from tickkeeper.api.cron import interval_ms, next_fire_ms
@@ -179,11 +180,11 @@ def _newer_generation(desired: Desired, observed: Observed, standing: Standing) 
     return Plan(State.NEWER_GENERATION, message=message, reason=Reason.REGISTERING)
 
 
-def _missing(_: Desired, observed: Observed, __: Standing) -> Plan | None:
+def _missing(desired: Desired, observed: Observed, _: Standing) -> Plan | None:
     if observed.score is not None:
         return None
-    if observed.leftover_job is not None:
-        # Left in place it would push the new registration to the slot after.
+    if observed.leftover_job is not None and not _is_own_due_tick(desired, observed):
+        # Left in place it would push the new registration to the slot after, or tick by an edition that is over.
         jobs = (observed.leftover_job,)
         return Plan(State.MISSING, (Step.REMOVE_JOB, Step.UPSERT), jobs, "the scheduler's entry was gone")
     return Plan(State.MISSING, (Step.UPSERT,), message="the scheduler was gone")
@@ -216,8 +217,7 @@ def _clock_ahead(desired: Desired, observed: Observed, standing: Standing) -> Pl
         # BullMQ takes the time from its caller: registering it again would write the same.
         message = "its next tick is later than it can be, and the operator's clock and Redis' differ"
         return Plan(State.HELD_BACK, message=message, reason=Reason.CLOCK_SKEW)
-    ahead = _present(observed)[1] - next_slot(desired, observed.now)
-    message = f"its next tick was {ahead} ms later than it can be"
+    message = f"its next tick was due at {_at(_present(observed)[1])}, later than an honest clock can have set it"
     return _registered_anew(desired, observed, State.CLOCK_AHEAD, message, give_up_due_time=True)
 
 
@@ -259,7 +259,7 @@ def _overdue(desired: Desired, observed: Observed, _: Standing) -> Plan | None:
     if late <= overdue_after_ms(desired, observed.now):
         return None
     reason, message = _why_overdue(observed)
-    return Plan(State.OVERDUE, message=f"due {late // 1000} s ago: {message}", reason=reason)
+    return Plan(State.OVERDUE, message=f"due since {_at(score)}: {message}", reason=reason)
 
 
 def _why_overdue(observed: Observed) -> tuple[Reason, str]:
@@ -302,6 +302,14 @@ def _present(observed: Observed) -> tuple[Record, int]:
     return observed.record, observed.score
 
 
+def _at(time: int) -> str:
+    """A time (epoch ms) in words. Never how long ago: a message that changes with each look would be written with each."""
+    try:
+        return datetime.fromtimestamp(time // 1000, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{time} ms"  # beyond the calendar
+
+
 def _is_off_phase(desired: Desired, observed: Observed) -> bool:
     return isinstance(desired.schedule, Every) and not desired.schedule.in_phase(_present(observed)[1])
 
@@ -309,6 +317,13 @@ def _is_off_phase(desired: Desired, observed: Observed) -> bool:
 def _is_ahead(desired: Desired, observed: Observed) -> bool:
     taken = observed.leftover_job is not None
     return _present(observed)[1] > latest_sane_score(desired, observed.now, slot_taken=taken)
+
+
+def _is_own_due_tick(desired: Desired, observed: Observed) -> bool:
+    """Whether the leftover job is a due tick that only waits for a worker."""
+    slot = int((observed.leftover_job or "").rpartition(":")[2] or 0)
+    own = isinstance(desired.schedule, Every) and desired.schedule.in_phase(slot)
+    return own and slot <= observed.now
 
 
 def _is_older_edition(desired: Desired, record: Record) -> bool:

@@ -1,7 +1,6 @@
 """What was done to a schedule lately, so that two writers who undo each other never make a hot loop."""
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tickkeeper.schedules.checks import Standing
 from tickkeeper.schedules.plan import Plan, State
@@ -33,13 +32,17 @@ _HEALS = _Patience(30, 1.0, 15.0)
 _RESETS = 2
 
 
+#: Tuples and not deques: most schedules have none of them, and an empty deque takes 0.8 KB.
+_Times = tuple[float, ...]
+
+
 @dataclass(slots=True)
 class History:
     """Times (seconds, any monotonic clock) of what was done to one schedule."""
 
-    _corrections: deque[float] = field(default_factory=deque)
-    _heals: deque[float] = field(default_factory=deque)
-    _resets: deque[float] = field(default_factory=deque)
+    _corrections: _Times = ()
+    _heals: _Times = ()
+    _resets: _Times = ()
     _newer_since: float | None = None
 
     def look(self, plan: Plan, now: float) -> None:
@@ -53,19 +56,19 @@ class History:
         """Remember a plan that was carried out."""
         match plan.state:
             case State.DIFFERS:
-                self._corrections.append(now)
+                self._corrections = (*self._corrections, now)
             case State.CLOCK_AHEAD | State.OFF_PHASE:
-                self._resets.append(now)
+                self._resets = (*self._resets, now)
             case State.OUTDATED:
                 pass
             case _:
-                self._heals.append(now)
+                self._heals = (*self._heals, now)
 
     def standing(self, now: float, *, own_clock_off: bool = False) -> Standing:
         """What the core needs to know at ``now``."""
-        for times in (self._corrections, self._heals, self._resets):
-            while times and now - times[0] > _WINDOW:
-                times.popleft()
+        self._corrections = _lately(self._corrections, now)
+        self._heals = _lately(self._heals, now)
+        self._resets = _lately(self._resets, now)
         return Standing(
             corrections_held=_is_held(self._corrections, _CORRECTIONS, now),
             heals_held=_is_held(self._heals, _HEALS, now),
@@ -75,5 +78,9 @@ class History:
         )
 
 
-def _is_held(times: deque[float], patience: _Patience, now: float) -> bool:
+def _lately(times: _Times, now: float) -> _Times:
+    return times if not times or now - times[0] <= _WINDOW else tuple(at for at in times if now - at <= _WINDOW)
+
+
+def _is_held(times: _Times, patience: _Patience, now: float) -> bool:
     return bool(times) and now < times[-1] + patience.hold(len(times))

@@ -20,6 +20,7 @@ from tickkeeper.controller.references import References
 from tickkeeper.controller.site import Site
 from tickkeeper.controller.sites import Sites
 from tickkeeper.controller.table import Entry
+from tickkeeper.controller.told import Told
 from tickkeeper.controller.world import Options, World
 from tickkeeper.schedules.claims import Target
 from tickkeeper.schedules.wanted import Retention, wanted
@@ -55,7 +56,7 @@ class Yard:
         if known:
             self.world.table.put(entry)
             target = Target(self.site.name, made.place)
-            self.world.memos[entry.key] = Memo(entry.meta.uid, entry.status, Held(self.site, charge, target))
+            self.world.memos[entry.key] = Memo(entry.meta.uid, Told.of(entry.status), Held(self.site, charge, target))
         else:
             self.site.drop(charge)
         return charge

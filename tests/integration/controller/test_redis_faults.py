@@ -93,7 +93,9 @@ def replica(raw: Redis) -> Iterator[None]:
         raw.execute_command("REPLICAOF", "NO", "ONE")
 
 
-def test_a_redis_that_became_a_replica_is_told_and_used_again_as_master(scene: Scene, own_redis: RedisServer) -> None:
+def test_b1_a_redis_that_became_a_replica_is_told_and_used_again_as_master(
+    scene: Scene, own_redis: RedisServer
+) -> None:
     on(scene, own_redis)
     with own_redis.client() as raw:
         slot = scene.score(raw)
@@ -146,6 +148,18 @@ def test_b6_a_full_redis_is_told_where_nothing_is_missing_yet(scene: Scene, own_
         assert scene.heals() == 0
 
 
+def test_a_redis_with_too_few_replicas_is_told_where_nothing_is_missing_yet(
+    scene: Scene, own_redis: RedisServer
+) -> None:
+    on(scene, own_redis)
+    with own_redis.client() as raw:
+        raw.config_set("min-replicas-to-write", 1)
+        scene.until_condition("Ready", "False", "RedisUnreachable", says="too few replicas", seconds=TOLD)
+        raw.config_set("min-replicas-to-write", 0)
+        scene.until_condition("Ready", "True", seconds=TOLD)
+        assert scene.heals() == 0
+
+
 def test_b7_an_evicting_redis_is_not_safe(scene: Scene, own_redis: RedisServer) -> None:
     on(scene, own_redis)
     with own_redis.client() as raw:
@@ -167,7 +181,7 @@ def test_b7_an_evicted_hash_is_healed_whatever_the_policy(scene: Scene, own_redi
         assert scene.record(raw)["name"] == "drain"
 
 
-@pytest.mark.parametrize("key", ["repeat:drain.acme", "delayed", "meta"])
+@pytest.mark.parametrize("key", ["repeat:drain.acme", "delayed", "meta", "marker", "stalled", "events"])
 def test_a_key_of_another_type_is_one_schedules_fault(scene: Scene, raw: Redis, key: str) -> None:
     raw.set(scene.key(key), "theirs")
     scene.create()
@@ -177,6 +191,18 @@ def test_a_key_of_another_type_is_one_schedules_fault(scene: Scene, raw: Redis, 
     scene.delete()
     scene.until_gone()
     assert raw.get(scene.key(key)) == "theirs"
+
+
+def test_a_key_of_another_type_is_told_where_the_schedule_is_whole(scene: Scene, raw: Redis) -> None:
+    # Its schedulers need no write, but no tick could be taken.
+    scene.create_ready()
+    for name in ("marker", "stalled", "events", "id"):
+        raw.delete(scene.key(name))
+        raw.hset(scene.key(name), "theirs", "1")
+        scene.until_condition("Registered", "False", "WrongType", says=scene.key(name), seconds=TOLD)
+        raw.delete(scene.key(name))
+        scene.until_condition("Ready", "True", seconds=TOLD)
+    assert scene.heals() == 0
 
 
 def test_a_type_that_becomes_wrong_is_told_and_its_end_heals(scene: Scene, raw: Redis) -> None:

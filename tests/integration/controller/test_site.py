@@ -1,14 +1,20 @@
 """A Site's loop, its end above all."""
 
 import asyncio
+import gc
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis as redis_py
 
 from tests.integration.bullmq.conftest import desired
-from tickkeeper.bullmq.clients import RedisSettings
-from tickkeeper.controller.charge import Charge
+from tickkeeper.bullmq.apply import Applier
+from tickkeeper.bullmq.clients import RedisSettings, close, connect
+from tickkeeper.bullmq.observe import Look, Observer
+from tickkeeper.controller.charge import Charge, Found
+from tickkeeper.controller.inspection import Inspection
 from tickkeeper.controller.site import Site
 
 #: Milliseconds after which a site is cancelled: while it connects, looks, writes, waits.
@@ -19,6 +25,9 @@ def cut(redis: redis_py.Redis) -> None:
     redis.client_kill_filter(skipme=True)
 
 
+# Cancelled at the moment in which a connection is made, asyncio's open_connection may lose its socket (Python 3.11):
+# nobody but the garbage collector can close it, and it must do so here, not within somebody else's test.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", [None, cut], ids=["undisturbed", "while its connections break"])
 async def test_a_site_that_is_cancelled_ends(
     redis_url: str, redis: redis_py.Redis, fault: Callable[[redis_py.Redis], None] | None
@@ -36,3 +45,33 @@ async def test_a_site_that_is_cancelled_ends(
         done, _ = await asyncio.wait({task}, timeout=10)
         assert done, f"cancelled after {moment:.1f} ms, and still running"
         assert task.cancelled() or task.exception() is None
+    gc.collect()
+
+
+async def test_an_edit_during_a_look_is_not_taken_for_registered(redis_url: str, redis: redis_py.Redis) -> None:
+    client = connect(RedisSettings(url=redis_url), name="test")
+    charge = Charge(desired())
+    edited = replace(charge.desired, job_name="edited")
+
+    class Edited(Observer):
+        """Answers only when the resource has been edited meanwhile."""
+
+        async def look(self, *arguments: Any, **named: Any) -> Look:
+            found = await super().look(*arguments, **named)
+            charge.desired, charge.digest = edited, None
+            return found
+
+    async def look(observer: Observer) -> list[Found]:
+        inspection = Inspection(client, observer, Applier(client, max_len_events=100), lambda: True)
+        return [found async for _, found in inspection.inspect([charge])]
+
+    try:
+        [first] = await look(Observer(client))
+        assert first.in_place
+        assert await look(Edited(client)) == [], "it was about the edition before"
+        [last] = await look(Observer(client))
+        assert last.mended
+    finally:
+        await close(client)
+    key = f"{charge.queue.key('repeat')}:{edited.place.scheduler_id}"
+    assert redis.hget(key, "name") == "edited"

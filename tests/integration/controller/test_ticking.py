@@ -35,9 +35,10 @@ def test_e7_a_queue_that_nobody_consumes_is_told_and_the_first_tick_ends_it(scen
     assert scene.holds("Ready", "False", "NoWorkers")
     assert scene.holds("Registered", "True", "Registered")
     assert scene.told_once("NoWorkers").type == "Warning"
-    due = scene.score(raw)
-    scene.operator.after_sweeps(3)
+    due, version = scene.score(raw), scene.get()["metadata"]["resourceVersion"]
+    scene.operator.after_sweeps(5)
     assert scene.score(raw) == due, "overdue is reported, never registered anew"
+    assert scene.get()["metadata"]["resourceVersion"] == version, "and told once, not with each look"
     assert scene.heals() == 0
     with worker(scene.server.url, prefix=scene.prefix) as taken:
         scene.until(lambda: taken, what="a tick")

@@ -100,7 +100,7 @@ async def test_a13_a_cluster_reached_as_a_single_server_says_what_it_is(cluster:
     assert "redis+cluster://" in outcome.message
 
 
-async def test_a_sentinel_fail_over_is_followed(sentinels: Sentinels) -> None:
+async def test_b2_a_sentinel_fail_over_is_followed(sentinels: Sentinels) -> None:
     async with site(sentinels.url, WANTED) as (made, log):
         await log.until(healed)
         with sentinels.master.client() as master, sentinels.replica.client() as replica:
@@ -114,3 +114,52 @@ async def test_a_sentinel_fail_over_is_followed(sentinels: Sentinels) -> None:
             replica.flushall()
             await log.until(healed)
             assert replica.zscore("bull:ticks:repeat", "drain.acme")
+
+
+async def test_b2_sentinels_that_are_frozen_are_told_in_time_and_used_again(sentinels: Sentinels) -> None:
+    async with site(sentinels.url, WANTED) as (made, log):
+        await log.until(healed)
+        for process in sentinels.processes:
+            process.freeze()
+        with sentinels.master.client() as master:
+            master.client_kill_filter(skipme=True, _type="normal")
+            await log.until(lambda outcome: isinstance(outcome, Unreachable), seconds=5)
+            master.flushall()
+            for process in sentinels.processes:
+                process.thaw()
+            await log.until(healed)
+            await asyncio.to_thread(wait_for, lambda: made.feed.tracking and made.up, "the feed follows again")
+
+
+async def test_b2_one_sentinel_that_answers_is_enough(sentinels: Sentinels) -> None:
+    for process in sentinels.processes[:2]:
+        process.freeze()
+    try:
+        async with site(sentinels.url, WANTED) as (made, log):
+            await log.until(healed)
+            await asyncio.to_thread(wait_for, lambda: made.feed.tracking, "the feed follows too")
+    finally:
+        for process in sentinels.processes[:2]:
+            process.thaw()
+
+
+async def test_b2_a_fail_over_while_no_sentinel_is_there_is_followed_later(sentinels: Sentinels) -> None:
+    async with site(sentinels.url, WANTED) as (made, log):
+        await log.until(healed)
+        with sentinels.master.client() as master:
+            master.execute_command("WAIT", 1, 5000)
+        for process in sentinels.processes:
+            process.kill()
+        sentinels.master.kill()
+        await log.until(lambda outcome: isinstance(outcome, Unreachable), seconds=5)
+        beat = made.last_beat
+        await asyncio.to_thread(wait_for, lambda: made.last_beat > beat + 3, "it comes round meanwhile")
+        for process in sentinels.processes:
+            process.start()
+        outcome = await log.until(lambda outcome: isinstance(outcome, Found) and outcome.in_place, seconds=40)
+        assert isinstance(outcome, Found)
+        with sentinels.replica.client() as replica:
+            assert replica.info("replication")["role"] == "master"
+            await asyncio.to_thread(wait_for, lambda: made.feed.tracking and made.up, "the feed follows again")
+            replica.flushall()
+            await log.until(healed)

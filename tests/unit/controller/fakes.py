@@ -9,8 +9,8 @@ class FakeWriter:
         self.events = []
         self.forgotten = []
 
-    def status(self, key, uid, status):
-        self.statuses.append((key, uid, status))
+    def status(self, key, uid, make):
+        self.statuses.append((key, uid, make()))
 
     def event(self, notice):
         self.events.append(notice)

@@ -8,6 +8,7 @@ from tickkeeper.api.conditions import Reason, Status
 from tickkeeper.api.status import TickScheduleStatus
 from tickkeeper.controller.memo import Memo
 from tickkeeper.controller.publish import Publisher, to_patch
+from tickkeeper.controller.told import Told
 from tickkeeper.schedules.announce import Announcement
 from tickkeeper.schedules.desired import ResourceKey
 from tickkeeper.schedules.report import next_status
@@ -29,7 +30,7 @@ def publisher(writer):
 
 @pytest.fixture
 def memo():
-    return Memo("uid-1", TickScheduleStatus())
+    return Memo("uid-1", Told.of(TickScheduleStatus()))
 
 
 def test_what_changed_is_written_and_told(publisher, writer, memo):
@@ -38,7 +39,7 @@ def test_what_changed_is_written_and_told(publisher, writer, memo):
     [(key, uid, patch)] = writer.statuses
     assert (key, uid) == (KEY, "uid-1")
     assert patch["registered"]["schedulerId"] == "drain.acme"
-    assert patch == to_patch(memo.status)
+    assert patch == to_patch(memo.told.status)
     [event] = writer.events
     assert (event.key, event.uid, event.reason, event.warning) == (KEY, "uid-1", "Registered", False)
 
@@ -61,7 +62,7 @@ def test_events_wait_for_the_end_of_the_pass(publisher, writer, memo):
 
 
 def pass_over(publisher, count, found, healed=None, memos=None):
-    memos = memos if memos is not None else [Memo(f"uid-{n}", TickScheduleStatus()) for n in range(count)]
+    memos = memos if memos is not None else [Memo(f"uid-{n}", Told.of(TickScheduleStatus())) for n in range(count)]
     for number, memo in enumerate(memos):
         publisher.publish(ResourceKey("apps", f"s{number}"), memo, found, healed)
     publisher.flush()
@@ -103,7 +104,7 @@ def test_heals_in_quick_succession_are_told_once_and_counted_all(publisher, writ
         publisher.publish(KEY, memo, report(heals=1, heal_reason="Missing"), UPSERT)
     publisher.flush()
     assert [event.reason for event in writer.events] == ["Registered", "Healed"]
-    assert memo.status.heals == 20
+    assert memo.told.status.heals == 20
     memo.heal_told_at -= 11
     publisher.publish(KEY, memo, report(heals=1, heal_reason="Missing"), UPSERT)
     publisher.flush()

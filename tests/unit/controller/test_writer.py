@@ -60,6 +60,10 @@ async def writing(kube, **options):
         await asyncio.gather(task, return_exceptions=True)
 
 
+def patch(heals):
+    return lambda: {"heals": heals}
+
+
 def notice(key=A, reason="Healed", **more):
     return Notice(key, "uid-1", reason, "message", **more)
 
@@ -68,7 +72,7 @@ def test_a_status_and_an_event_are_written():
     async def main():
         kube = FakeKube()
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             writer.event(notice(warning=True))
             await asyncio.sleep(1)
             assert writer.writes == 2
@@ -83,7 +87,7 @@ def test_only_the_newest_of_statuses_that_wait_is_written():
         kube = FakeKube()
         async with writing(kube) as writer:
             for heals in range(5):
-                writer.status(A, "uid-1", {"heals": heals})
+                writer.status(A, "uid-1", patch(heals))
             await asyncio.sleep(10)
         assert kube.heals == [4]
 
@@ -95,9 +99,9 @@ def test_one_resource_is_written_once_a_second_and_others_are_not_held_up():
         kube = FakeKube()
         async with writing(kube) as writer:
             for heals in range(50):
-                writer.status(A, "uid-1", {"heals": heals})
+                writer.status(A, "uid-1", patch(heals))
                 if heals == 10:
-                    writer.status(B, "uid-2", {"heals": 0})
+                    writer.status(B, "uid-2", patch(0))
                 await asyncio.sleep(0.1)
             await asyncio.sleep(5)
         mine = [(heals, time) for name, _, heals, time in kube.statuses if name == "a"]
@@ -115,7 +119,7 @@ def test_writes_are_limited_in_rate():
         kube = FakeKube()
         async with writing(kube, per_second=10.0) as writer:
             for number in range(30):
-                writer.status(ResourceKey("apps", str(number)), "uid", {"heals": number})
+                writer.status(ResourceKey("apps", str(number)), "uid", patch(number))
             await asyncio.sleep(1.05)
             assert len(kube.statuses) == 11
             await asyncio.sleep(5)
@@ -130,7 +134,7 @@ def test_statuses_go_before_events():
         async with writing(kube, lanes=1) as writer:
             writer.event(notice())
             writer.event(notice(B))
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(0.11)
             assert (kube.heals, kube.events) == ([1], [])
             await asyncio.sleep(1)
@@ -147,7 +151,7 @@ def test_what_failed_is_tried_again(fault):
     async def main():
         kube = FakeKube(fault, fault, fault)
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(60)
         assert kube.heals == [1]
         assert kube.calls == 4
@@ -172,7 +176,7 @@ def test_pauses_grow_while_nothing_gets_through_and_stay_bounded():
     async def main():
         kube = FakeKube(*[ApiException(503)] * 1000)
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(600)
             assert 30 <= kube.calls <= 100, "about every 15 s at last"
             kube.faults.clear()
@@ -186,9 +190,9 @@ def test_a_newer_status_wins_over_one_that_failed():
     async def main():
         kube = FakeKube(ApiException(500))
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(0.1)
-            writer.status(A, "uid-1", {"heals": 2})
+            writer.status(A, "uid-1", patch(2))
             await asyncio.sleep(60)
         assert kube.heals[-1] == 2
 
@@ -201,8 +205,8 @@ def test_what_was_refused_is_tried_again_seldom(status):
     async def main():
         kube = FakeKube(*[ApiException(status)] * 4)
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
-            writer.status(B, "uid-2", {"heals": 5})
+            writer.status(A, "uid-1", patch(1))
+            writer.status(B, "uid-2", patch(5))
             await asyncio.sleep(10)
             assert kube.calls <= 2, "no hot loop"
             await asyncio.sleep(600)
@@ -215,9 +219,9 @@ def test_a_status_that_comes_while_the_former_is_refused_takes_its_place():
     async def main():
         kube = FakeKube(ApiException(422))
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(5)
-            writer.status(A, "uid-1", {"heals": 2})
+            writer.status(A, "uid-1", patch(2))
             await asyncio.sleep(600)
         assert kube.heals == [2]
 
@@ -239,7 +243,7 @@ def test_what_is_gone_is_let_go():
     async def main():
         kube = FakeKube(Gone("gone"), Gone("gone"))
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             writer.event(notice())
             await asyncio.sleep(600)
             assert writer.failures == 0
@@ -252,9 +256,9 @@ def test_a_forgotten_resource_is_not_written():
     async def main():
         kube = FakeKube(ApiException(422), ApiException(500))
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(0.1)
-            writer.status(A, "uid-1", {"heals": 2})
+            writer.status(A, "uid-1", patch(2))
             writer.forget(A)
             await asyncio.sleep(600)
         assert kube.statuses == []
@@ -268,9 +272,9 @@ def test_two_statuses_of_one_resource_are_never_under_way_at_once():
     async def main():
         kube = FakeKube(seconds=[5.0, 0.0])
         async with writing(kube) as writer:
-            writer.status(A, "uid-1", {"heals": 1})
+            writer.status(A, "uid-1", patch(1))
             await asyncio.sleep(2)
-            writer.status(A, "uid-1", {"heals": 2})
+            writer.status(A, "uid-1", patch(2))
             await asyncio.sleep(20)
         assert kube.heals == [1, 2]
         assert kube.most_at_once == 1
@@ -298,7 +302,7 @@ def test_an_unknown_fault_is_not_swallowed():
     async def main():
         kube = FakeKube(ValueError("a bug"))
         writer = Writer(kube, identity="pod-1")
-        writer.status(A, "uid-1", {"heals": 1})
+        writer.status(A, "uid-1", patch(1))
         with pytest.raises(ExceptionGroup, match="unhandled") as raised:
             await writer.run()
         assert isinstance(raised.value.exceptions[0], ValueError)

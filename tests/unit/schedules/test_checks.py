@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.unit.schedules.samples import DATA, DESIRED, EVERY, NOW, OPTS, OWNER, observed, record
@@ -69,6 +69,16 @@ def test_there_is_a_plan_for_whatever_is_found(found, standing, schedule, unstam
         assert made.message
     removal = plan_removal(wanted, found)
     assert Step.UPSERT not in removal.steps or removal.steps[-1] is Step.REMOVE
+
+
+@given(OBSERVED, STANDINGS, SCHEDULES, st.integers(1, 60_000))
+def test_what_is_only_told_is_told_in_the_same_words_at_each_look(found, standing, schedule, later):
+    # The message is part of the status: one that changes with each look is written to the API server with each.
+    wanted = replace(DESIRED, schedule=schedule)
+    assume(((found.score or 0) <= NOW) == ((found.score or 0) <= NOW + later))
+    now, then = plan(wanted, found, standing), plan(wanted, replace(found, now=NOW + later), standing)
+    if not now.acts and (now.state, now.reason) == (then.state, then.reason):
+        assert now.message == then.message
 
 
 @given(OBSERVED, SCHEDULES)

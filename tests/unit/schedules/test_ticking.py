@@ -8,7 +8,7 @@ from tickkeeper.schedules.plan import Plan, State
 from tickkeeper.schedules.ticking import AWAITING, TICKING, TickWatch
 
 SLOT = observed().score
-OVERDUE = Plan(State.OVERDUE, message="due 40 s ago: no worker is connected to the queue", reason=Reason.NO_WORKERS)
+OVERDUE = Plan(State.OVERDUE, message="due since 12:00: no worker is connected to the queue", reason=Reason.NO_WORKERS)
 
 
 def at(score, **changes):
