@@ -152,10 +152,10 @@ class Inspection:
         look = await self._observer.look(queue, wanted, now=before + self._safety.skew_ms)
         self._safety = replace(self._safety, skew_ms=_skew(look.now, before, _now_ms()))
         plans = {charge: self._plan(charge, look) for charge in charges}
-        if any(made.reason is Reason.OVERDUE for made in plans.values()):
+        if late := [charge for charge, made in plans.items() if made.reason is Reason.OVERDUE]:
             # Only now is it worth asking who is connected: CLIENT LIST is as long as there are clients.
             workers = await self._workers(queue)
-            plans = {charge: self._plan(charge, look, workers) for charge in charges}
+            plans |= {charge: self._plan(charge, look, workers) for charge in late}
         return look, plans
 
     def _plan(self, charge: Charge, look: Look, workers: int | None = None) -> Plan:

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -60,10 +61,17 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 async def _end(main: asyncio.Task[None], grace: float) -> None:
     _log.info("stopping", grace_seconds=grace)
+    asyncio.get_running_loop().set_exception_handler(_at_the_end)
     main.cancel()
     with suppress(asyncio.CancelledError, TimeoutError):
         async with asyncio.timeout(grace):
             await asyncio.shield(asyncio.gather(main, return_exceptions=True))
+
+
+def _at_the_end(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if "asyncgen" in context:  # kopf's watch, left in the middle of an event: its clean-up fails (1.45.2)
+        return
+    loop.default_exception_handler(context)
 
 
 async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event) -> None:

@@ -25,7 +25,7 @@ from tickkeeper.controller.inspection import Inspection
 _log = structlog.get_logger(__name__)
 
 #: Seconds in which several wakes become one pass.
-_COALESCE = 0.005
+_COALESCE = 0.001
 #: Seconds between two tries to reach a Redis that is away: constant, so that its return is noticed at once.
 _RETRY = 0.2
 
