@@ -1,6 +1,6 @@
 # Everything installs itself on a fresh machine, or says in one line what it lacks. `make help` lists the targets.
 PYTHON ?=
-TESTS ?= tests
+TESTS ?= tests benchmarks/tests
 ARGS ?=
 BIN := .venv/bin
 UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \

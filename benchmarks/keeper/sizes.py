@@ -10,6 +10,8 @@ class Sizes:
     """Counts, and times in seconds unless the name says ms."""
 
     runs: int = 3
+    #: jobs that wait before the schedules' own
+    waiting: int = 100_000
     removals: int = 200
     thousand: int = 1_000
     thousand_every_ms: int = 30_000
@@ -28,6 +30,7 @@ class Sizes:
 
 _QUICK = Sizes(
     runs=1,
+    waiting=2_000,
     removals=8,
     thousand=20,
     thousand_every_ms=2_000,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.keeper.result import Row
-from benchmarks.keeper.rows import hundred, peers, ten_thousand, thousand, ticking
+from benchmarks.keeper.rows import held, hundred, peers, ten_thousand, thousand, ticking
 from benchmarks.keeper.sizes import Sizes
 
 Play = Callable[[Sizes, frozenset[str]], Iterator[Row]]
@@ -19,6 +19,7 @@ class Scene:
 
 
 SCENES = (
+    Scene(held.ROWS, held.play),
     Scene(hundred.ROWS, hundred.play),
     Scene(thousand.ROWS, thousand.play),
     Scene(ticking.ROWS, ticking.play),

@@ -278,6 +278,7 @@ class Keeper:
             self._world.heals[healed.state] += 1
             _log.info(
                 "healed",
+                tenant=charge.desired.data.get("tenantId"),
                 namespace=key.namespace,
                 name=key.name,
                 scheduler_id=charge.desired.place.scheduler_id,
