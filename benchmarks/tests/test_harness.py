@@ -21,7 +21,7 @@ from benchmarks.keeper.sizes import sizes
 from benchmarks.lab.figures import number, percentile, spread
 from benchmarks.soak.settings import settings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BAR = re.compile(r"bar [a-z0-9-]+: [0-9.]+ \S+, wanted <= [0-9.]+( [^,]+)?, (met|missed)")
 
 
