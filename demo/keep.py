@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from demo import database
 from demo.cluster import NAMESPACE, kubectl
@@ -16,7 +16,7 @@ _HERE = Path(__file__).resolve().parent
 def how_to_use(parts: Parts, *, went_well: bool) -> str:
     """Commands for what is running. Where all went well both schedules are applied once more, to have some to look at.
 
-    Passwords stay in files that only this user reads.
+    Passwords stay in files that only this user reads, though these parts are thrown away at the end.
     """
     went = "It all went as it must" if went_well else "It failed"
     if went_well:
@@ -29,6 +29,9 @@ def how_to_use(parts: Parts, *, went_well: bool) -> str:
         f"{went} and is left running; Ctrl-C ends it. In another terminal:",
         "",
         f"  export KUBECONFIG={parts.cluster.kubeconfig} PGPASSFILE={admin}",
+        # libpq takes the password from the file: what is printed may end in a log.
+        f"  export TICKKEEPER_REDIS_URL={parts.redis.url} TICKKEEPER_DATABASE_URL={_without_password(owner)}",
+        f"  {_HERE.parent / '.venv' / 'bin' / 'tickkeeper'} outbox stats",
         f"  {_program('kubectl', parts.cluster.kubectl_path)} -n {NAMESPACE} get ticks -o wide",
         f"  {_program('kubectl', parts.cluster.kubectl_path)} -n {NAMESPACE} get events --watch",
         *_redis_cli(parts),
@@ -38,6 +41,10 @@ def how_to_use(parts: Parts, *, went_well: bool) -> str:
     for program in parts.programs:
         lines += [f"  tail -f {program.log}", f"  curl {program.probes}/metrics"]
     return "\n".join(lines)
+
+
+def _without_password(dsn: SplitResult) -> str:
+    return dsn._replace(netloc=f"{dsn.username}@{dsn.hostname}:{dsn.port}").geturl()
 
 
 def _redis_cli(parts: Parts) -> list[str]:

@@ -88,4 +88,5 @@ def _tell_failure(where: str, error: Exception, parts: Parts) -> None:
         traceback.print_exception(error)
     for program in parts.programs:
         say(f"the last lines of tickkeeper {program.name}:\n{wrap(program.last_lines())}")
-    say(f"demo: failed at {where}: {error}")
+    doing = where.partition(" (")[0]  # what it was doing, without its explanation
+    say(f"demo: failed at {doing}: {error}")

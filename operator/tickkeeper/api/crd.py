@@ -4,6 +4,7 @@ pydantic's JSON Schema is turned into the structural schema that Kubernetes asks
 no alternatives with null (absent is absent), integers of 64 bits.
 """
 
+import json
 from typing import Any
 
 import yaml
@@ -164,6 +165,10 @@ def _structural(schema: dict[str, Any], definitions: dict[str, Any], *, defaults
         found[key] = value
     if found.get("type") == "integer":
         found["format"] = "int64"
+    if "default" in found:
+        # kubectl explain shows descriptions and no defaults.
+        told = json.dumps(found["default"]).strip('"')
+        found["description"] = f"{found['description']} Default: {told}."
     return {key: found[key] for key in _KEYWORDS if key in found}
 
 

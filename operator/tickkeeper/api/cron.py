@@ -28,8 +28,6 @@ _REFERENCE = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 _CAN_FIRE = "must be a pattern that fires"
-#: what is left for cronsim to refuse once the grammar holds
-_NOT_GRAMMAR = "a range that descends, or a day that its months do not have"
 
 
 class CronError(ValueError):
@@ -109,10 +107,23 @@ def check_pattern(pattern: str) -> None:
             raise CronError("pattern", rule.message)
     try:
         next(CronSim(pattern, _REFERENCE))
-    except CronSimError as error:
-        raise CronError("pattern", f"{_CAN_FIRE} ({error}: {_NOT_GRAMMAR})") from None
+    except CronSimError:
+        raise CronError("pattern", f"{_CAN_FIRE} ({_why_not(pattern)})") from None
     except StopIteration:
         raise CronError("pattern", f"{_CAN_FIRE} (not once in 50 years)") from None
+
+
+def _why_not(pattern: str) -> str:
+    """What is left for cronsim to refuse once the grammar holds: a range that descends, or a day that never comes."""
+    parts = pattern.split()
+    for position, (name, _, _) in enumerate(_FIELDS):
+        alone = ["*"] * len(_FIELDS)
+        alone[position] = parts[position]
+        try:
+            CronSim(" ".join(alone), _REFERENCE)
+        except CronSimError:
+            return f"{parts[position]}, the {name}, has a range that descends"
+    return f"none of its months, {parts[3]}, has a day {parts[2]}"
 
 
 def check_time_zone(time_zone: str) -> None:

@@ -1,6 +1,8 @@
 """Where a Redis is: what a URL says, without credentials."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -19,9 +21,10 @@ _DEFAULT_PORTS: dict[Mode, int] = {"single": 6379, "sentinel": 26379, "cluster":
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Redis database's place; ``str()`` of it is safe to show.
+    """A Redis database's place.
 
-    ``hosts`` are (host, port) pairs: of the server, of the sentinels, or of some of the cluster's nodes.
+    ``hosts`` are (host, port) pairs: of the server, of the sentinels, or of some of the cluster's nodes. ``str()`` of
+    it is safe to show, and is what two addresses of one Redis are known by: whichever loopback name, whichever order.
     """
 
     mode: Mode
@@ -32,11 +35,19 @@ class Address:
     master: str | None = None
 
     def __str__(self) -> str:
+        return self._written(sorted(("127.0.0.1" if _is_loopback(host) else host, port) for host, port in self.hosts))
+
+    @property
+    def url(self) -> str:
+        """What it was read from, without credentials."""
+        return self._written(self.hosts)
+
+    def _written(self, hosts: Iterable[tuple[str, int]]) -> str:
         scheme = "rediss" if self.tls else "redis"
         mode = "" if self.mode == "single" else f"+{self.mode}"
-        hosts = ",".join(f"{_bracketed(host)}:{port}" for host, port in self.hosts)
+        places = ",".join(f"{_bracketed(host)}:{port}" for host, port in hosts)
         path = {"single": f"/{self.db}", "sentinel": f"/{self.master}/{self.db}", "cluster": ""}[self.mode]
-        return f"{scheme}{mode}://{hosts}{path}"
+        return f"{scheme}{mode}://{places}{path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,13 @@ def _path(path: str, mode: Mode) -> tuple[str | None, int]:
     if rest and not (rest.isascii() and rest.isdigit() and len(rest) < 6):
         raise ValueError("url must end in a database number, like /0")
     return master or None, int(rest or 0)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".") == "localhost"
 
 
 def _bracketed(host: str) -> str:

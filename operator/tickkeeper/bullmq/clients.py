@@ -82,7 +82,7 @@ class RedisSettings(BaseModel):
         node = Address("single", self.address.tls, ((host, port),))
         return self.model_copy(
             update={
-                "url": SecretStr(str(node)),
+                "url": SecretStr(node.url),
                 "username": username,
                 "password": SecretStr(password) if password else None,
             }

@@ -1,6 +1,7 @@
 """The change feed of a Redis Cluster: one feed for each node that holds a queue that is followed."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,8 +18,11 @@ from tickkeeper.bullmq.keys import QueueKey
 
 _log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at who holds what; at once when a node broke or a slot moved.
+#: Seconds between two looks at who holds what; at once when a node broke or a slot moved, and for a while after that
+#: more often: a slot that is on its way is its old node's until the move is over.
 _REFRESH = 10.0
+_UNSETTLED_REFRESH = 0.5
+_UNSETTLED = 20.0
 _RETRY = 0.2
 
 Node = tuple[str, int]
@@ -44,6 +48,8 @@ class ClusterFeed:
         self._queues: frozenset[QueueKey] = frozenset()
         self._feeds: dict[Node, tuple[Feed, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()
+        #: until when a move may be under way (monotonic seconds)
+        self._unsettled_until = 0.0
 
     @property
     def tracking(self) -> bool | None:
@@ -68,7 +74,7 @@ class ClusterFeed:
             while True:
                 raise_if_cancelled()
                 self._changed.clear()
-                pause = _REFRESH
+                pause = _REFRESH if time.monotonic() > self._unsettled_until else _UNSETTLED_REFRESH
                 try:
                     self._spread(await self._holders(cast(RedisCluster, client)))
                 except REDIS_ERRORS as error:
@@ -110,5 +116,6 @@ class ClusterFeed:
             self._feeds[node][0].watch(queues)
 
     def _broke(self) -> None:
+        self._unsettled_until = time.monotonic() + _UNSETTLED
         self._changed.set()
         self._on_break()

@@ -7,6 +7,8 @@ from typing import Any
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
+from tickkeeper.bullmq.errors import is_site_wide
+
 #: Redis 7 judges a script with a shebang by its flags before it runs; without any it may write, so it is refused
 #: wherever a write would be: too few replicas, a failed save, out of memory, a replica. It writes nothing.
 _MAY_WRITE = "#!lua\nreturn 1"
@@ -45,18 +47,22 @@ class WriteCheck:
             return
         try:
             await self._run()
-        except NoScriptError:
-            try:
-                await self._client.script_load(_MAY_WRITE)
-            except ResponseError as error:
-                if "compiling script" not in str(error):
-                    raise
-                self.supported = False
-                return
-            await self._run()
-        self.supported = True
+        except ResponseError as error:
+            # Redis < 7 cannot compile it, and servers that only resemble Redis may say anything else.
+            if self.supported or is_site_wide(error) or str(error).startswith("BUSY"):
+                raise
+            self.supported = False
+        else:
+            self.supported = True
 
     async def _run(self) -> None:
+        try:
+            await self._evalsha()
+        except NoScriptError:
+            await self._client.script_load(_MAY_WRITE)
+            await self._evalsha()
+
+    async def _evalsha(self) -> None:
         if isinstance(self._client, RedisCluster):
             await self._client.execute_command("EVALSHA", _SHA, 0, target_nodes=RedisCluster.PRIMARIES)
         else:

@@ -28,7 +28,8 @@ def operator(
     try:
         asyncio.run(process.run(settings))
     except ConfigException as error:
-        refuse([f"no Kubernetes cluster is configured: {error} (set TICKKEEPER_KUBECONFIG)"])
+        remedies = "run it in a pod with a service account, or set TICKKEEPER_KUBECONFIG, KUBECONFIG or --kubeconfig"
+        refuse([f"no Kubernetes cluster is configured: {remedies} ({' '.join(str(error).split())})"])
     except Exception as error:  # noqa: BLE001 - whatever it was, it is told in the log and by the exit code
         structlog.get_logger(__name__).error("operator_failed", error=error, exc_info=error)
         raise typer.Exit(1) from None

@@ -6,7 +6,8 @@ Handlers of ``on.event`` are never retried and need no annotation on the resourc
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -47,6 +48,17 @@ class _NoProgress(kopf.ProgressStorage):
         return essence
 
 
+class _Endless:
+    """Seconds between the tries of one request, without end.
+
+    kopf's own list ends after 54 s, and kopf with it, and so the process: a balancer without backends answers 503 for
+    as long as the control plane is upgraded, and an operator that has ended heals nothing meanwhile.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((1.0, 1.0, 2.0, 3.0), repeat(5.0))
+
+
 def registry_for(keeper: Keeper, kubeconfig: str | None) -> kopf.OperatorRegistry:
     """kopf's handlers, bound to one keeper."""
     registry = kopf.OperatorRegistry()
@@ -76,11 +88,14 @@ def settings(namespaces: tuple[str, ...] = ()) -> kopf.OperatorSettings:
     own.queueing.idle_timeout = 0.05
     own.watching.server_timeout = 600  # the server ends a watch after ten minutes, so that none is forgotten
     own.watching.client_timeout = 660  # and we do when it does not
+    # A connection that stays open and brings nothing is given up: bookmarks come about once a minute.
+    own.watching.inactivity_timeout = 70
     own.watching.connect_timeout = 10
     own.watching.chunk_size = 100  # of a list: its bodies are held, as text and parsed, until each is handled
     own.watching.reconnect_backoff = 1  # the default of 0.1 s is a storm against a server that is starting
     own.networking.request_timeout = 30
     own.networking.connect_timeout = 10
+    own.networking.error_backoffs = _Endless()
     own.posting.enabled = False  # events are the keeper's: on transitions only
     # Cluster-wide it scans, since the CRD may be installed after the operator. For named namespaces it would list all
     # of them, which a Role does not allow.

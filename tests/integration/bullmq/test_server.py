@@ -94,3 +94,16 @@ async def test_an_older_redis_is_asked_once(client: Redis, monkeypatch: pytest.M
     await check()
     await check()
     assert (check.supported, asked) == (False, 1)
+
+
+async def test_one_that_is_busy_is_asked_again(client: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def busy(*_: object) -> str:
+        raise ResponseError("BUSY Redis is busy running a script.")
+
+    check = WriteCheck(client)
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "evalsha", busy)
+        with pytest.raises(ResponseError):
+            await check()
+    await check()
+    assert check.supported

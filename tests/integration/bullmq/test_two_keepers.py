@@ -249,6 +249,6 @@ def test_two_keepers_that_both_lead_for_a_while_agree_in_the_end(redis_server: R
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=50, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +175,14 @@ def test_a_kubeconfig_that_is_not_there_is_told(kube_api: KubeApi) -> None:
     assert len(lines) == 1
     assert "/nowhere/kubeconfig" in lines[0]
     assert "TICKKEEPER_KUBECONFIG" in lines[0]
+
+
+def test_no_cluster_at_all_is_told_with_the_remedies(kube_api: KubeApi, tmp_path: Path) -> None:
+    lines = refused(kube_api, TICKKEEPER_KUBECONFIG="", KUBECONFIG="", HOME=str(tmp_path))
+    told = [line for line in lines if line.startswith("tickkeeper: no Kubernetes cluster is configured")]
+    assert len(told) == 1
+    for remedy in ("service account", "TICKKEEPER_KUBECONFIG", "KUBECONFIG", "--kubeconfig"):
+        assert remedy in told[0]
 
 
 def test_a_port_that_is_taken_is_told(kube_api: KubeApi) -> None:

@@ -25,6 +25,25 @@ def test_a_secret_names_the_redis(scene: Scene, raw: Redis, own_redis: RedisServ
     assert scene.status()["registered"]["redis"] == f"redis://127.0.0.1:{own_redis.port}/0"
 
 
+def test_two_names_of_one_redis_are_one_redis(scene: Scene, own_redis: RedisServer) -> None:
+    scene.secret("by-number", url=f"redis://127.0.0.1:{own_redis.port}/0")
+    scene.secret("by-name", url=f"redis://localhost:{own_redis.port}/0")
+    scene.create("number", redis={"secretRef": {"name": "by-number"}})
+    scene.create("name", redis={"secretRef": {"name": "by-name"}})
+
+    def in_conflict() -> str | None:  # of two that were made within one second the uid decides
+        return next(
+            (each for each in ("number", "name") if scene.holds("Registered", "False", "Conflict", name=each)), None
+        )
+
+    younger = scene.until(in_conflict)
+    older = "name" if younger == "number" else "number"
+    scene.until_condition("Ready", "True", name=older)
+    scene.delete(older)
+    scene.until_gone(older)
+    scene.until_condition("Ready", "True", name=younger)
+
+
 def test_a_secret_that_comes_later_is_found(scene: Scene, own_redis: RedisServer) -> None:
     scene.create(redis=REFERENCE)
     condition = scene.until_condition("ReferencesResolved", "False", "ReferenceNotFound", seconds=5)

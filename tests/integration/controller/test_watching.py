@@ -4,8 +4,10 @@ An operator of each test alone, through a proxy.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,37 +68,50 @@ class Watched:
                 await self.told.wait()
 
 
+@asynccontextmanager
+async def watching(
+    scene: Scene, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> AsyncIterator[tuple[Watched, asyncio.Task[None]]]:
+    """kopf in this process, with some of its shipped settings changed: ``group__name=value``."""
+    shipped = handlers.settings
+
+    def changed(*namespaces: Any) -> kopf.OperatorSettings:
+        own = shipped(*namespaces)
+        for path, value in settings.items():
+            group, _, name = path.partition("__")
+            setattr(getattr(own, group), name, value)
+        return own
+
+    monkeypatch.setattr(handlers, "settings", changed)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    keeper = Watched()
+    task = asyncio.create_task(
+        handlers.watch(
+            keeper,  # type: ignore[arg-type]
+            kubeconfig=str(kubeconfig),
+            namespaces=(scene.namespace,),
+            ready=asyncio.Event(),
+        )
+    )
+    try:
+        yield keeper, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.25)  # aiohttp's TLS connections close a little later than they are told to
+
+
 async def test_d5_a_proxy_that_keeps_connections_open_and_forwards_nothing_is_left(
     scene_without_operator: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shipped = handlers.settings
-
-    def impatient(*namespaces: Any) -> kopf.OperatorSettings:
-        own = shipped(*namespaces)
-        own.watching.inactivity_timeout = 2.0
-        return own
-
-    monkeypatch.setattr(handlers, "settings", impatient)
     scene = scene_without_operator
     await asyncio.to_thread(scene.create, offsetMs=5)
-    with Proxy(scene.cluster.server.port) as proxy:
+    server = scene.cluster.server
+    with Proxy(server.port) as proxy:
         kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(
-            scene.cluster.server.kubeconfig.read_text().replace(
-                f"127.0.0.1:{scene.cluster.server.port}", f"127.0.0.1:{proxy.port}"
-            )
-        )
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-        keeper = Watched()
-        watching = asyncio.create_task(
-            handlers.watch(
-                keeper,  # type: ignore[arg-type]
-                kubeconfig=str(kubeconfig),
-                namespaces=(scene.namespace,),
-                ready=asyncio.Event(),
-            )
-        )
-        try:
+        direct = server.kubeconfig.read_text()
+        kubeconfig.write_text(direct.replace(f"127.0.0.1:{server.port}", f"127.0.0.1:{proxy.port}"))
+        async with watching(scene, kubeconfig, monkeypatch, watching__inactivity_timeout=2.0) as (keeper, _):
             await keeper.until(HOUR)
             await asyncio.to_thread(scene.patch, everyMs=60_001)
             await keeper.until(60_001)
@@ -111,9 +126,32 @@ async def test_d5_a_proxy_that_keeps_connections_open_and_forwards_nothing_is_le
             await keeper.until(60_002)
             await asyncio.to_thread(scene.patch, everyMs=60_003)
             await keeper.until(60_003)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+
+
+class Quick:
+    """As the shipped back-offs, without end, but quicker."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.repeat(0.1)
+
+
+@pytest.mark.parametrize("requests", [LISTS, "watch=true"], ids=["lists", "watches"])
+async def test_d6_what_goes_on_failing_is_asked_for_ever(
+    scene_without_operator: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: str
+) -> None:
+    assert len(list(itertools.islice(handlers.settings().networking.error_backoffs, 1000))) == 1000
+    scene = scene_without_operator
+    await asyncio.to_thread(scene.create, offsetMs=5)
+    with ApiProxy(scene.cluster.server, tmp_path) as proxy, ExitStack() as failing:
+        failing.enter_context(proxy.answering(500, to=requests))
+        async with watching(scene, proxy.kubeconfig, monkeypatch, networking__error_backoffs=Quick()) as (keeper, task):
+            async with asyncio.timeout(20):
+                while len(proxy.requests(requests, status=500)) < 20:  # noqa: ASYNC110 - another thread's list
+                    await asyncio.sleep(0.05)
+            assert not task.done()
+            failing.close()
+            await asyncio.to_thread(scene.patch, everyMs=60_001)
+            await keeper.until(60_001)
 
 
 def test_d5_the_shipped_bounds_leave_a_dead_watch_within_90_seconds() -> None:

@@ -88,11 +88,30 @@ def test_a_failing_demo_says_where_and_why_and_shows_the_logs(folder: Path) -> N
     wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")
 
 
+def test_what_a_kept_demo_prints_works_by_copy_and_paste(folder: Path) -> None:
+    demo = Demo(folder, KEEP="1")
+    demo.wait_for("registered as")
+    os.kill(demo.child("tickkeeper worker"), signal.SIGKILL)  # it is kept too when it failed, and sooner
+    demo.wait_for("and is left running")
+    demo.wait_for("/metrics")
+    lines = [line for line in demo.text.splitlines() if line.startswith(("  export ", "  /")) and "-c" not in line]
+    shell = "\n".join([*(line for line in lines if "kubectl" not in line), "env | grep ^TICKKEEPER_"])
+    done = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{shell}\n{done.stderr}"
+    assert "TENANT" in done.stdout
+    assert "TICKKEEPER_REDIS_URL=redis://127.0.0.1:" in done.stdout
+    (file,) = folder.glob("*/pgpass")
+    assert file.read_text().strip().rpartition(":")[2] not in demo.text, "a log may keep what is printed"
+    demo.popen.send_signal(signal.SIGINT)
+    demo.popen.wait(60)
+    wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")
+
+
 def test_a_missing_part_is_told_in_one_line(folder: Path) -> None:
     demo = Demo(folder, REDIS_SERVER="/nonexistent/redis-server")
     assert demo.popen.wait(200) == 1
     last = demo.text.strip().splitlines()[-1]
-    assert last.startswith("demo: failed at getting the parts"), demo.text
+    assert last.startswith("demo: failed at getting the parts: "), demo.text
     assert "REDIS_SERVER=/nonexistent/redis-server" in last
     assert "Traceback" not in demo.text
     wait_for(lambda: not demo.left(), seconds=20, what="every folder gone")

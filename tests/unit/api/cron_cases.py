@@ -96,15 +96,15 @@ _ZONE = "the time zone database has no such zone"
 #: The API server lets these in; the operator answers them with InvalidSpec.
 JUDGED_BY_OPERATOR = [
     *(
-        bad(f"operator only: {pattern}", "cron.pattern", _FIRES, **cron(pattern))
-        for pattern in (
-            "30-10 * * * *",
-            "0 22-2 * * *",
-            "0 0 * * FRI-MON",
-            "0 0 31 2 *",
-            "0 0 30,31 FEB *",
-            "0 0 31 4,6,9,11 *",
-            "0 0 */30 2 MON#5",
+        bad(f"operator only: {pattern}", "cron.pattern", f"{_FIRES} ({why})", **cron(pattern))
+        for pattern, why in (
+            ("30-10 * * * *", "30-10, the minute, has a range that descends"),
+            ("0 22-2 * * *", "22-2, the hour, has a range that descends"),
+            ("0 0 * * FRI-MON", "FRI-MON, the day of week, has a range that descends"),
+            ("0 0 31 2 *", "none of its months, 2, has a day 31"),
+            ("0 0 30,31 FEB *", "none of its months, FEB, has a day 30,31"),
+            ("0 0 31 4,6,9,11 *", "none of its months, 4,6,9,11, has a day 31"),
+            ("0 0 */30 2 MON#5", "not once in 50 years"),
         )
     ),
     *(

@@ -1,3 +1,5 @@
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,12 @@ def test_defaults_are_those_of_the_model():
         "spec.concurrencyPolicy": "Forbid",
         "spec.deletionPolicy": "Delete",
     }
+
+
+@pytest.mark.parametrize(("path", "field"), ALL_FIELDS.items())
+def test_a_default_is_told_in_the_description_as_kubectl_explain_shows_no_other(path, field):
+    told = re.search(r"Default: (.+)\.$", field.get("description", ""))
+    assert (told and told[1]) == (json.dumps(field["default"]).strip('"') if "default" in field else None)
 
 
 def test_every_rule_is_beside_the_field_that_it_concerns():
