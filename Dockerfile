@@ -3,6 +3,8 @@
 ARG PYTHON_IMAGE=python:3.13-slim
 
 FROM ${PYTHON_IMAGE} AS build
+# So that what a builder keeps of this stage can be told, and pruned.
+LABEL dev.tickkeeper.stage=build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv --without-pip /opt/tickkeeper && python3 -m venv /opt/build
@@ -34,7 +36,7 @@ RUN cd /opt/tickkeeper/lib/python3*/site-packages \
  && $compile -x 'kubernetes/(aio/)?client/(api|models)/.' . \
  && $compile kubernetes/aio/client/api/core_v1_api.py kubernetes/aio/client/api/custom_objects_api.py \
              kubernetes/aio/client/api/coordination_v1_api.py \
- && find /opt/tickkeeper -exec touch -h -d @0 {} +
+ && mkdir -p /image/opt /image/app && mv /opt/tickkeeper /image/opt/ && find /image -exec touch -h -d @0 {} +
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.0.0
@@ -44,7 +46,8 @@ LABEL org.opencontainers.image.title="tickkeeper" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /opt/tickkeeper /opt/tickkeeper
+# From one folder, so that no folder on the way has the hour of the build.
+COPY --from=build /image/ /
 # The numeric user has no entry in the list of users, and what asks for its name or home must not fail.
 ENV PATH=/opt/tickkeeper/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/nonexistent LOGNAME=tickkeeper
 # Handlers lie here: a worker looks for modules in its working directory first.

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from e2e import image, tools
+from e2e import diagnose, image, tools
 from e2e.cluster import Cluster
 from e2e.settings import ROOT, Settings
 from e2e.tools import say
@@ -20,7 +20,7 @@ _LEVELS = {"smoke": ["e2e/smoke"], "full": ["e2e/smoke", "e2e/full"]}
 
 
 def main() -> int:
-    """Run a level. Returns pytest's exit code, and 3 where this machine lacks something."""
+    """Run a level. Returns pytest's exit code, 2 for one that was stopped, and 3 where this machine lacks something."""
     options, pytest_args = _options()
     settings = Settings()
     try:
@@ -28,6 +28,8 @@ def main() -> int:
     except tools.Lacking as lacking:
         say(f"not run: {lacking}")
         return 3
+    if options.check:
+        return 0
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     started = time.monotonic()
@@ -40,8 +42,12 @@ def main() -> int:
         except tools.Failed as failed:
             say(f"failed: {failed}")
             code = 1
+        except _Stopped as stopped:
+            say(f"stopped by {stopped}")
+            diagnose.keep(cluster, settings.results / "stopped")
+            code = 2
         finally:
-            if options.keep:
+            if options.keep and cluster.kubeconfig.exists():
                 kept = settings.results / "kubeconfig"
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(cluster.kubeconfig, kept)
@@ -49,6 +55,7 @@ def main() -> int:
             else:
                 say("removing the cluster")
                 cluster.delete()
+                image.remove(settings)
     say(f"level {options.level}: exit {code} after {time.monotonic() - started:.0f} s")
     return code
 
@@ -57,6 +64,7 @@ def _options() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m e2e", description=__doc__)
     parser.add_argument("--level", choices=sorted(_LEVELS), default=os.environ.get("LEVEL") or "smoke")
     parser.add_argument("--keep", action="store_true", default=bool(os.environ.get("KEEP")), help="leave the cluster")
+    parser.add_argument("--check", action="store_true", help="say what this machine lacks, exit 3; else do nothing")
     return parser.parse_known_args()
 
 
@@ -82,8 +90,15 @@ def _test(cluster: Cluster, options: argparse.Namespace, pytest_args: list[str])
     ).returncode
 
 
+class _Stopped(BaseException):
+    """A signal: no failure of what runs, and nothing that catches failures may catch it."""
+
+
 def _stop(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    # What tidies up is not to be stopped by the second signal of somebody in a hurry.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise _Stopped(signal.Signals(number).name)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from kubernetes import config
 
 from e2e import diagnose
+from e2e.access import Access
 from e2e.cluster import Cluster
 from e2e.measure import Measurements
 from e2e.schedules import Schedules
@@ -40,6 +42,13 @@ def cluster(pytestconfig: pytest.Config) -> Cluster:
 def measured(pytestconfig: pytest.Config) -> Measurements:
     """Where numbers go."""
     return pytestconfig.stash[_MEASURED]
+
+
+@pytest.fixture(scope="module")
+def access(cluster: Cluster) -> Iterator[Access]:
+    """Who may do what."""
+    with config.new_client_from_config(str(cluster.kubeconfig)) as api:  # type: ignore[no-untyped-call]
+        yield Access(api, cluster)
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from e2e.cluster import Cluster
-from e2e.tools import say
+from e2e.tools import Failed, say
 
+# Of one question: a stopped run has little time left.
+_SECONDS = 20
 _OBJECTS = "pods,deployments,jobs,services,events,leases,tickschedules,poddisruptionbudgets,networkpolicies"
 
 
@@ -18,19 +20,28 @@ def keep(cluster: Cluster, folder: Path) -> None:
         "pods.txt": ("describe", "pods", "--all-namespaces"),
         "nodes.txt": ("describe", "nodes"),
     }
-    for name, question in questions.items():
-        done = cluster.try_kubectl(*question)
-        (folder / name).write_text(done.stdout + done.stderr, encoding="utf-8")
-    pods = cluster.try_kubectl(
-        *("get", "pods", "--all-namespaces", "-l", "app.kubernetes.io/part-of=tickkeeper"),
-        *("-o", 'jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{"\\n"}{end}'),
-    )
-    for line in pods.stdout.split():
-        namespace, _, pod = line.partition("/")
-        for before in (False, True):
-            done = cluster.try_kubectl(
-                "logs", "-n", namespace, pod, "--all-containers", "--timestamps", *(("--previous",) if before else ())
-            )
-            if done.stdout:
-                (folder / f"{pod}{'.previous' if before else ''}.log").write_text(done.stdout, encoding="utf-8")
+    try:
+        for name, question in questions.items():
+            done = cluster.try_kubectl(*question, seconds=_SECONDS)
+            (folder / name).write_text(done.stdout + done.stderr, encoding="utf-8")
+        for namespace, pod in _pods(cluster):
+            for before in (False, True):
+                if said := _log(cluster, namespace, pod, before=before):
+                    (folder / f"{pod}{'.previous' if before else ''}.log").write_text(said, encoding="utf-8")
+    except Failed as failed:
+        say(f"the cluster does not answer any more: {failed}")
     say(f"kept logs, events and descriptions in {folder}")
+
+
+def _pods(cluster: Cluster) -> list[tuple[str, str]]:
+    found = cluster.try_kubectl(
+        *("get", "pods", "--all-namespaces", "-l", "app.kubernetes.io/part-of=tickkeeper"),
+        *("-o", 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\\n"}{end}'),
+        seconds=_SECONDS,
+    )
+    return [(line.split()[0], line.split()[1]) for line in found.stdout.splitlines()]
+
+
+def _log(cluster: Cluster, namespace: str, pod: str, *, before: bool) -> str:
+    flags = ("--all-containers", "--timestamps", *(("--previous",) if before else ()))
+    return cluster.try_kubectl("logs", "-n", namespace, pod, *flags, seconds=_SECONDS).stdout

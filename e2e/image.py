@@ -18,6 +18,12 @@ def build(settings: Settings) -> None:
     _build(settings.image, settings, context=str(ROOT))
 
 
+def remove(settings: Settings) -> None:
+    """Remove the image again, if it was built here. The builder keeps its layers, for the next build."""
+    if settings.build:
+        run("docker", "image", "rm", settings.image, check=False)
+
+
 def added_bytes(settings: Settings) -> int:
     """What the image adds to its base."""
     sizes = run("docker", "image", "inspect", "-f", "{{.Size}}", settings.image, settings.python_image).stdout.split()

@@ -95,8 +95,8 @@ class Release:
         return self.cluster.helm(command, self.name, chart, "-n", self.namespace, "-f", "-", *flags, stdin=text)
 
     def uninstall(self) -> None:
-        """Uninstall and wait for its hooks."""
-        self.cluster.helm("uninstall", self.name, "-n", self.namespace, "--timeout", "180s")
+        """Uninstall, if it is there, and wait for its hooks."""
+        self.cluster.helm("uninstall", self.name, "-n", self.namespace, "--ignore-not-found", "--timeout", "180s")
 
     def redis(self, *command: str) -> str:
         """Run a Redis command."""

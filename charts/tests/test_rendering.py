@@ -187,6 +187,14 @@ def test_a_pools_own_redis_and_postgres_replace_those_of_the_release() -> None:
     assert image["containers"][0]["image"] == "registry.example.org/handlers:7"
 
 
+def test_another_stores_schema_is_its_own_unless_the_pool_says() -> None:
+    theirs = {"name": "c", "store": "mnemora", "database": {"schema": "theirs"}}
+    pools = [{"name": "a"}, {"name": "b", "store": "mnemora"}, theirs]
+    objects = render(case("trial") | {"database": {"schema": "ours"}, "workers": pools})
+    schemas = [_env(objects, f"t-tickkeeper-worker-{name}").get("TICKKEEPER_DATABASE_SCHEMA") for name in "abc"]
+    assert [each and each["value"] for each in schemas] == ["ours", None, "theirs"]
+
+
 def test_an_autoscaled_pool_has_no_replicas_of_its_own() -> None:
     objects = render(case("external"))
     assert "replicas" not in one(objects, "Deployment", "t-tickkeeper-worker-mail")["spec"]

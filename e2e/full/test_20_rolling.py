@@ -51,7 +51,13 @@ class Watched:
             return "failed: " + self.release.redis("HGET", f"bull:rolling:{job}", "failedReason")
         if self.release.redis("LPOS", "bull:rolling:active", job):
             return "left active"
-        return "waits" if self.release.redis("LPOS", "bull:rolling:wait", job) else "never made"
+        if self.release.redis("LPOS", "bull:rolling:wait", job):
+            return "waits"
+        # BullMQ makes the next slot when a tick is taken up; what was due meanwhile is left out.
+        name, _, due = slot.partition(":")
+        before = int(due) - MANY[name]
+        taken = self.release.redis("HGET", f"bull:rolling:repeat:{self.job}.{name}:{before}", "processedOn")
+        return f"never made: the one before was taken up {int(taken) - before} ms late" if taken else "never made"
 
     def _missing(self, until: int) -> list[str]:
         missing = []

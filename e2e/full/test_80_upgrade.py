@@ -49,3 +49,36 @@ def test_e9_an_upgrade_brings_the_crd_along_and_keeps_resources(
     assert after["spec"]["concurrencyPolicy"] == "Forbid"
     count = len(release.ticks("ticks").get(key, []))
     wait_for(lambda: len(release.ticks("ticks")[key]) > count + 2, seconds=60, what="it ticks on", interval=0.5)
+
+
+def test_a_release_of_another_name_takes_over_what_was_kept(
+    release: Release, cluster: Cluster, schedules: Schedules
+) -> None:
+    every = 60_000
+    schedules.apply_all({f"kept-{number}": {"everyMs": every, "queueName": "still"} for number in range(5)})
+    for number in range(5):
+        schedules.wait_until(f"kept-{number}", "Ready", "True")
+    names = [schedules.scheduler(f"kept-{number}") for number in range(5)]
+
+    def phases(installed: Release) -> list[float]:
+        scores = [installed.redis("ZSCORE", "bull:still:repeat", name) for name in names]
+        return [float(score) % every if score else -1 for score in scores]
+
+    before = phases(release)
+    assert -1 not in before
+    uids = {each["metadata"]["uid"] for each in schedules.all()}
+    crd = cluster.get("crd", CRD)
+    assert crd is not None
+    release.uninstall()
+
+    # The Redis of the first went with it; the CRD is the one that it left.
+    successor = Release(cluster, "successor", release.namespace, release.values)
+    successor.install()
+    wait_for(lambda: phases(successor) == before, seconds=60, what="all are back in their slots", interval=0.5)
+    assert {each["metadata"]["uid"] for each in schedules.all()} == uids
+    now = cluster.get("crd", CRD)
+    assert now is not None
+    assert now["metadata"]["uid"] == crd["metadata"]["uid"]
+    assert now["metadata"]["annotations"] == crd["metadata"]["annotations"]
+    schedules.delete(*(f"kept-{number}" for number in range(5)))
+    successor.uninstall()

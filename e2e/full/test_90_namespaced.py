@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from e2e import own_redis
+from e2e.access import AT_HOME, IN_A_NAMESPACE, Access
 from e2e.cluster import Cluster
 from e2e.release import Release
 from e2e.schedules import Schedules
@@ -38,6 +39,14 @@ def test_the_chart_test_passes_there(team: Schedules, cluster: Cluster) -> None:
 def test_no_cluster_role_was_made(team: Schedules, cluster: Cluster) -> None:
     kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies"
     assert cluster.kubectl("get", kinds, "-l", "app.kubernetes.io/part-of=tickkeeper", "-o", "name") == ""
+
+
+def test_its_operator_may_do_nothing_elsewhere(team: Schedules, access: Access) -> None:
+    operator = "system:serviceaccount:team-a:team-tickkeeper-operator"
+    # No Secrets: secretRefs are off.
+    assert access.given(operator, "team-a") == IN_A_NAMESPACE | AT_HOME
+    assert access.given(operator, "team-b") == set()
+    assert not access.may(operator, group="", resource="namespaces", verb="get", name="kube-system")
 
 
 def test_other_namespaces_are_left_alone(team: Schedules, cluster: Cluster) -> None:

@@ -18,18 +18,20 @@ QUIET_SECONDS = float(os.environ.get("QUIET_SECONDS", "3"))
 
 async def held(api: client.CustomObjectsApi) -> list[dict[str, Any]]:
     """The TickSchedules that still have the finalizer; none where the CRD is gone."""
-    pages = []
+    pages: list[dict[str, Any]] = []
     try:
-        for namespace in NAMESPACES or [None]:
-            token = ""
-            while token is not None:
-                where = RESOURCE | {"limit": 500} | ({"_continue": token} if token else {})
-                if namespace is None:
-                    page = await api.list_cluster_custom_object(**where)
-                else:
+        for namespace in NAMESPACES or [""]:
+            more: dict[str, Any] | None = {}
+            while more is not None:
+                where = RESOURCE | {"limit": 500} | more
+                page: Any
+                if namespace:
                     page = await api.list_namespaced_custom_object(**where, namespace=namespace)
+                else:
+                    page = await api.list_cluster_custom_object(**where)
                 pages += page["items"]
-                token = page["metadata"].get("continue") or None
+                token = page["metadata"].get("continue")
+                more = {"_continue": token} if token else None
     except ApiException as error:
         if error.status == 404:
             return []

@@ -63,7 +63,7 @@ class Schedule:
         )
 
     async def status(self) -> dict[str, Any]:
-        found = await self.api.get_namespaced_custom_object(**RESOURCE, namespace=NAMESPACE, name=self.name)
+        found: Any = await self.api.get_namespaced_custom_object(**RESOURCE, namespace=NAMESPACE, name=self.name)
         return found.get("status") or {}
 
     async def delete(self) -> None:
@@ -74,7 +74,7 @@ class Schedule:
         try:
             await self.status()
         except ApiException as error:
-            return error.status == 404
+            return bool(error.status == 404)
         return False
 
 
@@ -108,7 +108,7 @@ async def try_ticking(schedule: Schedule, redis: RedisSettings) -> None:
             return len(ticks) >= seen + 2
 
         async def healed() -> bool:
-            return (await schedule.status()).get("heals", 0) > 0
+            return int((await schedule.status()).get("heals", 0)) > 0
 
         await until("its scheduler is registered in Redis", registered, 45)
         await until("it ticks", two_more, 30)

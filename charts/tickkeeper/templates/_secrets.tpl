@@ -95,8 +95,11 @@ user, or one that this release makes from the values given.
     secretKeyRef:
       name: {{ $given.existingSecret | default (include "tickkeeper.database.ownSecret" .root) }}
       key: {{ ternary $given.secretKey "url" (not (empty $given.existingSecret)) }}
+{{- /* database.schema is where our own tables are: another store's are elsewhere, by its own default. */}}
+{{- with $pool.schema | default (ternary .root.Values.database.schema "" (eq (dig "store" "tickkeeper" (.pool | default dict)) "tickkeeper")) }}
 - name: TICKKEEPER_DATABASE_SCHEMA
-  value: {{ $pool.schema | default .root.Values.database.schema | quote }}
+  value: {{ . | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "tickkeeper.database.configured" -}}

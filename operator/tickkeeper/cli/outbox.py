@@ -15,7 +15,7 @@ from tickkeeper.cli._config import refuse
 from tickkeeper.outbox.migrate import migrate_sync
 from tickkeeper.outbox.postgres import PostgresOutbox
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA
-from tickkeeper.outbox.store import SchemaError, StoreUnavailable
+from tickkeeper.outbox.store import Replayed, SchemaError, StoreUnavailable
 
 _DSN = "TICKKEEPER_DATABASE_URL"
 _SCHEMA = "TICKKEEPER_DATABASE_SCHEMA"
@@ -72,7 +72,7 @@ def show(
     """Show one row with its payload."""
     row = _ask(schema, lambda store: store.show(row_id))
     if row is None:
-        _fail(f"no row has id {row_id}")
+        _fail(f"no row has id {row_id}: a row leaves the outbox once it is delivered")
     fields = dataclasses.asdict(row)
     if as_json:
         _print_json(fields)
@@ -125,13 +125,24 @@ def replay(
     """Put dead letters back into the outbox, with their own ids and all their attempts."""
     if every == bool(ids or tenant or kind):
         refuse(["say which dead letters to replay: ids, --tenant or --kind, or else --all"])
-    done = _ask(schema, lambda store: store.dead_letters.replay(ids=ids or None, tenant_id=tenant, kind=kind))
+    unknown: list[int] = []
+
+    async def replay_known(store: PostgresOutbox) -> Replayed:
+        for row_id in dict.fromkeys(ids or ()):
+            row = await store.show(row_id)
+            if row is None or row.state != "dead":
+                unknown.append(row_id)
+        return await store.dead_letters.replay(ids=ids or None, tenant_id=tenant, kind=kind)
+
+    done = _ask(schema, replay_known)
     if as_json:
         _print_json(dataclasses.asdict(done))
-        return
-    typer.echo(f"replayed {done.replayed}")
-    if done.skipped:
-        typer.echo(f"skipped {len(done.skipped)}, their dedup_key has a row in the outbox: {_some(done.skipped)}")
+    else:
+        typer.echo(f"replayed {done.replayed}")
+        if done.skipped:
+            typer.echo(f"skipped {len(done.skipped)}, their dedup_key has a row in the outbox: {_some(done.skipped)}")
+    if unknown:
+        _fail(f"no dead letter has id {_some(unknown)}")
 
 
 @outbox.command()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from tickkeeper.outbox.new_row import MAX_DELAY
+from tickkeeper.outbox.new_row import MAX_DELAY, check_name
 from tickkeeper.outbox.store import Failure, Snooze
 from tickkeeper.outbox.text import clean_error
 
@@ -41,6 +41,9 @@ def unique_kinds(kinds: Sequence[str]) -> list[str]:
 
 def sorted_ids(ids: Sequence[int | UUID]) -> list[int]:
     """Each id once, ascending."""
+    plain = [each for each in ids if type(each) is int]
+    if plain and len(plain) == len(ids) and min(plain) >= -_LARGEST_ID and max(plain) <= _LARGEST_ID:
+        return sorted(set(plain))  # the common case, and a quick one
     return sorted({_integer(each) for each in ids})
 
 
@@ -58,6 +61,16 @@ def unique_snoozes(snoozes: Sequence[Snooze]) -> list[Snooze]:
         Snooze(row_id, _readable(each.until))
         for row_id, each in sorted({_integer(each.id): each for each in reversed(snoozes)}.items())
     ]
+
+
+def paused_names(tenant_id: str | None, kind: str | None) -> tuple[str, str]:
+    """What a pause names, '' for all."""
+    if tenant_id is None and kind is None:
+        raise ValueError("tenant_id and kind are both None: one of them must say what to pause")
+    for name, value in (("tenant_id", tenant_id), ("kind", kind)):
+        if value is not None:
+            check_name(name, value)
+    return tenant_id or "", kind or ""
 
 
 def age_seconds(older_than: timedelta) -> float:

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from tickkeeper.outbox.dsn import Dsn
-from tickkeeper.outbox.pool import StoreConnection, make_pool
+from tickkeeper.outbox.pool import Pool, StoreConnection, make_pool
 from tickkeeper.outbox.store import SchemaError, StoreUnavailable
 from tickkeeper.outbox.version import missing
 
@@ -53,6 +54,7 @@ class Calls:
         schema: str,
         min_size: int,
         max_size: int,
+        transactions: int,
         pool_timeout: float,
         connect_timeout: int,
         call_timeout: float,
@@ -61,19 +63,26 @@ class Calls:
         self._schema = schema
         self._limit = call_timeout
         self._connect_error: Exception | None = None
-        self._pool = make_pool(
-            dsn,
-            min_size=min_size,
-            max_size=max_size,
-            timeout=pool_timeout,
-            connect_timeout=connect_timeout,
-            report=self._note_connect,
-        )
+
+        def pool(least: int, most: int) -> Pool:
+            return make_pool(
+                dsn,
+                min_size=least,
+                max_size=most,
+                timeout=pool_timeout,
+                connect_timeout=connect_timeout,
+                report=self._note_connect,
+            )
+
+        self._pool = pool(min_size, max_size)
+        #: Apart, since handlers decide how long they keep one: acks and renewals must not wait for them.
+        self._transactions = pool(0, transactions)
         self._running: set[asyncio.Task[Any]] = set()
 
     async def open(self) -> None:
         """Start connecting; does not wait for it."""
         await self._pool.open()
+        await self._transactions.open()
 
     async def close(self) -> None:
         """Let what runs end, within _CLOSING, and give the connections back."""
@@ -83,7 +92,30 @@ class Calls:
             task.cancel()
         if self._running:
             await asyncio.wait(set(self._running), timeout=_CANCELLED_AGAIN_AFTER[0])
+        await self._transactions.close(timeout=_CLOSING)
         await self._pool.close(timeout=_CLOSING)
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[StoreConnection]:
+        """A connection for a transaction of the caller's own, of any length.
+
+        Not having one, or losing it, is StoreUnavailable; other errors of the statements pass unchanged.
+        """
+        try:
+            async with self._transactions.connection() as connection:
+                try:
+                    yield connection
+                except psycopg.errors.ReadOnlySqlTransaction:
+                    await connection.close()
+                    await self._transactions.drain()
+                    raise
+                except psycopg.Error as error:
+                    if connection.closed:
+                        await self._transactions.drain()
+                        raise StoreUnavailable(f"the database failed: {self._said(error)}") from error
+                    raise
+        except PoolTimeout as error:
+            raise self._explained(error) from error
 
     async def run(self, work: Work[T], *, abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
         """Do ``work`` on a connection, in one transaction at READ COMMITTED, and again where PostgreSQL asks for it.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_NAME_LENGTH = 128
-MAX_DEDUP_KEY_LENGTH = 512
+MAX_KEY_LENGTH = 512
 MAX_ATTEMPTS = 1_000
 DEFAULT_MAX_ATTEMPTS = 20
 #: Ten years: beyond it a delay is a mistake of units.
@@ -38,7 +38,10 @@ class InvalidRow(ValueError):
 
 
 class DuplicateRow(Exception):
-    """``on_duplicate="error"`` and an open row holds the dedup_key; the transaction must be rolled back."""
+    """An open row holds the dedup_key, and ``on_duplicate`` is "error", or "replace" with another ordering_key.
+
+    The transaction must be rolled back.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,9 @@ class NewRow:
     ``payload`` is any JSON value of at most MAX_PAYLOAD_BYTES as text. Due at once, or at ``available_at`` (aware), or
     ``delay`` after the database's now. ``dedup_key``: at most one open row (not yet claimed) of a tenant has it, and
     ``on_duplicate`` says what becomes of another: ``keep`` the open one, ``replace`` its content, or an ``error``.
+    ``ordering_key``: rows of a tenant with the same key are delivered one after another, in the order of their commits;
+    enqueuing waits for other transactions that have enqueued to that key. One that is due later, or fails, makes those
+    behind it wait.
     """
 
     tenant_id: str
@@ -75,16 +81,14 @@ def parameters(row: NewRow, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> di
 
     ``max_payload_bytes`` may lower the limit, not raise it. Raises InvalidRow.
     """
-    _check_name("tenant_id", row.tenant_id)
-    _check_name("kind", row.kind)
+    check_name("tenant_id", row.tenant_id)
+    check_name("kind", row.kind)
     payload = _json("payload", row.payload, min(max_payload_bytes, MAX_PAYLOAD_BYTES))
     _check_headers(row.headers)
     _check_dedup(row.dedup_key, row.on_duplicate)
     _check_due(row.available_at, row.delay)
     _check_attempts(row.max_attempts)
-    if row.ordering_key is not None:
-        rule = "must be None, strict order per key is not supported by this version"
-        raise InvalidRow("ordering_key", _shown(row.ordering_key), rule)
+    _check_key("ordering_key", row.ordering_key)
     return {
         "tenant_id": row.tenant_id,
         "kind": row.kind,
@@ -95,7 +99,7 @@ def parameters(row: NewRow, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> di
         "available_at": row.available_at,
         "delay": None if row.delay is None else row.delay.total_seconds(),
         "max_attempts": row.max_attempts,
-        "ordering_key": None,
+        "ordering_key": row.ordering_key,
     }
 
 
@@ -107,7 +111,8 @@ def _check_attempts(value: Any) -> None:
         raise InvalidRow("max_attempts", _shown(value), f"must be an integer from 1 to {MAX_ATTEMPTS}")
 
 
-def _check_name(field: str, value: Any) -> None:
+def check_name(field: str, value: Any) -> None:
+    """The rule of tenants and kinds; raises InvalidRow."""
     rule = f"must be 1 to {MAX_NAME_LENGTH} characters without control characters"
     if not isinstance(value, str):
         raise InvalidRow(field, _shown(value), f"must be a string of 1 to {MAX_NAME_LENGTH} characters")
@@ -142,14 +147,18 @@ def _check_headers(headers: Any) -> None:
 def _check_dedup(key: Any, on_duplicate: Any) -> None:
     if on_duplicate not in ("keep", "replace", "error"):
         raise InvalidRow("on_duplicate", _shown(on_duplicate), "must be keep, replace or error")
+    _check_key("dedup_key", key)
+
+
+def _check_key(field: str, key: Any) -> None:
     if key is None:
         return
-    rule = f"must be a string of 1 to {MAX_DEDUP_KEY_LENGTH} characters without NUL, or None"
+    rule = f"must be a string of 1 to {MAX_KEY_LENGTH} characters without NUL, or None"
     if not isinstance(key, str) or "\x00" in key:
-        raise InvalidRow("dedup_key", _shown(key), rule)
-    if not 1 <= len(key) <= MAX_DEDUP_KEY_LENGTH:
-        raise InvalidRow("dedup_key", f"{len(key)} characters long", rule)
-    _check_unicode("dedup_key", key)
+        raise InvalidRow(field, _shown(key), rule)
+    if not 1 <= len(key) <= MAX_KEY_LENGTH:
+        raise InvalidRow(field, f"{len(key)} characters long", rule)
+    _check_unicode(field, key)
 
 
 def _check_due(available_at: Any, delay: Any) -> None:

@@ -1,21 +1,17 @@
 """The outbox in PostgreSQL."""
 
-import asyncio
 import json
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from uuid import UUID, uuid4
-
-from psycopg.rows import TupleRow
+from typing import Any, Literal, Self, TypeVar
+from uuid import UUID
 
 from tickkeeper.outbox.arguments import (
-    MAX_LIMIT,
     checked_limit,
     lease_seconds,
+    paused_names,
     sorted_ids,
     unique_failures,
     unique_kinds,
@@ -24,9 +20,12 @@ from tickkeeper.outbox.arguments import (
 from tickkeeper.outbox.backoff import Backoff
 from tickkeeper.outbox.calls import Calls, StatementTimedOut
 from tickkeeper.outbox.dsn import Dsn
-from tickkeeper.outbox.pool import StoreConnection
+from tickkeeper.outbox.postgres_claim import PostgresClaims, Wanted
 from tickkeeper.outbox.postgres_dead import PostgresDeadLetters
-from tickkeeper.outbox.queries import DEFAULT_SCHEMA, queries
+from tickkeeper.outbox.postgres_transaction import PostgresTransaction, PostgresTransactions
+from tickkeeper.outbox.queries import DEFAULT_SCHEMA
+from tickkeeper.outbox.runs import MAX_RUN
+from tickkeeper.outbox.statements import Statements
 from tickkeeper.outbox.store import (
     READY_COUNTED,
     Cancelled,
@@ -34,25 +33,17 @@ from tickkeeper.outbox.store import (
     Failure,
     KindStats,
     Oldest,
-    Row,
-    SchemaError,
+    Pause,
     Settled,
     Shown,
     Snooze,
 )
-from tickkeeper.outbox.version import misfit
 
 T = TypeVar("T")
 
 DEFAULT_LEASE = timedelta(seconds=30)
 #: Payload bytes (as text) of one claim, beyond its first row.
 MAX_BATCH_BYTES = 32 * 1024 * 1024
-#: Rows that one claim buries before it returns without rows.
-_MAX_BURIED = 100
-#: Rows to look at (limit times kinds) from which on PostgreSQL's estimate of a claim nears jit_above_cost.
-_JIT_THRESHOLD = 10_000
-#: How often a claim looks again where a peer held what it was looking for.
-_MAX_LOOKS = 4
 
 
 class PostgresOutbox:
@@ -73,30 +64,38 @@ class PostgresOutbox:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         min_connections: int = 1,
         max_connections: int = 4,
+        transaction_connections: int = 4,
+        dead_heads: Literal["skip", "block"] = "skip",
         connect_timeout: int = 5,
         pool_timeout: float = 5.0,
         call_timeout: float = 15.0,
     ) -> None:
-        """ValueError: the dsn cannot be read, the schema's name or the default lease is not allowed."""
+        """``dead_heads``: whether a row of an ordering_key that goes to the dead letters is skipped, or blocks the rows
+        behind it until it is replayed or purged. ``transaction_connections``: for ``transaction``, opened when needed.
+
+        ValueError: the dsn cannot be read, the schema's name or the default lease is not allowed.
+        """
         lease_seconds(default_lease)
+        if dead_heads not in ("skip", "block"):
+            raise ValueError(f"dead_heads is {dead_heads!r}: must be skip or block")
         self.default_lease = default_lease
         self._backoff = backoff or Backoff()
         self._max_bytes = max_batch_bytes
-        self._schema = schema
-        self._queries = queries(schema)
+        self._block = dead_heads == "block"
         self._calls = Calls(
             Dsn(dsn),
             schema=schema,
             min_size=min_connections,
             max_size=max_connections,
+            transactions=transaction_connections,
             pool_timeout=pool_timeout,
             connect_timeout=connect_timeout,
             call_timeout=call_timeout,
         )
-        self._fits = False
-        #: Halved when the server's statement_timeout ends a claim, and grown back by those that pass.
-        self._ceiling = MAX_LIMIT
-        self.dead_letters = PostgresDeadLetters(self._query)
+        self._statements = Statements(self._calls, schema)
+        self._claims = PostgresClaims(self._statements, release=self.release, fail=self.fail)
+        self._transactions = PostgresTransactions(self._statements, self._calls.borrow)
+        self.dead_letters = PostgresDeadLetters(self._statements.query, self._claims.look_after_keys)
 
     async def open(self) -> Self:
         """Start connecting; does not wait for it, and does not fail when the database is away."""
@@ -119,41 +118,14 @@ class PostgresOutbox:
 
     async def check_schema(self) -> None:
         """Raise SchemaError unless the schema is there and fits this code. Every other call does so when it must."""
-        self._fits = False
-        records = await self._calls.run(self._work("schema_version", None))
-        version, compatible_with = records[0] if records else (0, None)
-        if complaint := misfit(self._schema, version, compatible_with):
-            raise SchemaError(complaint)
-        self._fits = True
+        await self._statements.check()
 
     async def claim(self, tenant_id: str, *, kinds: Sequence[str] | None, limit: int, lease: timedelta) -> Claim:
         """See ``OutboxStore``. A batch is also bounded by the bytes of its payloads."""
         limit, seconds = checked_limit(limit), lease_seconds(lease)
         # Resolved beforehand: within the claim the planner takes them for a hundred.
         wanted = list(await self.kinds(tenant_id)) if kinds is None else unique_kinds(kinds)
-        chosen = {"tenant_id": tenant_id, "kinds": wanted, "lease": seconds, "max_bytes": self._max_bytes}
-        claim = Claim(uuid4())
-        looks, buried = 0, 0
-        while wanted and buried < _MAX_BURIED:
-            size = min(limit, self._ceiling)
-            try:
-                claim = await self._claim(chosen, size)
-            except StatementTimedOut:
-                if size == 1:
-                    raise
-                self._ceiling = size // 2
-                continue
-            buried += claim.buried
-            if claim.rows:
-                self._ceiling = min(MAX_LIMIT, self._ceiling + self._ceiling // 8 + 1)
-                break
-            if claim.buried:
-                continue
-            looks += 1
-            if looks == _MAX_LOOKS or not await self._due_left(tenant_id, wanted):
-                break
-            await asyncio.sleep(random.uniform(0.002, 0.02) * looks)  # noqa: S311 - spreads competitors
-        return replace(claim, buried=buried)
+        return await self._claims.claim(Wanted(tenant_id, wanted, limit, seconds, self._max_bytes, self._block))
 
     async def ack(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:
         """See ``OutboxStore``."""
@@ -196,11 +168,11 @@ class PostgresOutbox:
 
     async def kinds(self, tenant_id: str) -> tuple[str, ...]:
         """See ``OutboxStore``."""
-        return tuple(kind for (kind,) in await self._query("kinds", {"tenant_id": tenant_id}))
+        return tuple(kind for (kind,) in await self._statements.query("kinds", {"tenant_id": tenant_id}))
 
     async def oldest(self, tenant_id: str) -> Oldest:
         """See ``OutboxStore``."""
-        ((seconds, ready),) = await self._query("oldest", {"tenant_id": tenant_id, "bound": READY_COUNTED})
+        ((seconds, ready),) = await self._statements.query("oldest", {"tenant_id": tenant_id, "bound": READY_COUNTED})
         return Oldest(seconds, ready)
 
     async def cancel(
@@ -210,44 +182,39 @@ class PostgresOutbox:
         if ids is None and dedup_key is None:
             raise ValueError("ids and dedup_key are both None: one of them must say what to cancel")
         named = {"tenant_id": tenant_id, "ids": None if ids is None else sorted_ids(ids), "dedup_key": dedup_key}
-        ((cancelled, held),) = await self._query("cancel", named)
+        ((cancelled, held),) = await self._statements.query("cancel", named)
         return Cancelled(cancelled, held)
+
+    def transaction(
+        self, lease_id: UUID, ids: Sequence[int | UUID]
+    ) -> AbstractAsyncContextManager[PostgresTransaction]:
+        """See ``TransactionalStore``."""
+        return self._transactions.over(lease_id, sorted_ids(ids))
+
+    async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
+        """See ``ManagedOutbox``."""
+        tenant, kind = paused_names(tenant_id, kind)
+        await self._statements.query("pause", {"tenant_id": tenant, "kind": kind})
+
+    async def resume(self, *, tenant_id: str | None = None, kind: str | None = None) -> bool:
+        """See ``ManagedOutbox``."""
+        tenant, kind = paused_names(tenant_id, kind)
+        return bool(await self._statements.query("resume", {"tenant_id": tenant, "kind": kind}))
+
+    async def paused(self) -> list[Pause]:
+        """See ``ManagedOutbox``."""
+        return [Pause(*record) for record in await self._statements.query("paused", {})]
 
     async def stats(self, tenant_id: str | None = None) -> list[KindStats]:
         """See ``ManagedOutbox``."""
-        return [KindStats(*record) for record in await self._query("stats", {"tenant_id": tenant_id})]
+        return [KindStats(*record) for record in await self._statements.query("stats", {"tenant_id": tenant_id})]
 
     async def show(self, row_id: int | UUID) -> Shown | None:
         """See ``ManagedOutbox``."""
         (wanted,) = sorted_ids([row_id])
-        for found, tenant, kind, state, payload, headers, *rest in await self._query("show", {"id": wanted}):
+        for found, tenant, kind, state, payload, headers, *rest in await self._statements.query("show", {"id": wanted}):
             return Shown(found, tenant, kind, state, json.loads(payload), json.loads(headers), *rest)
         return None
-
-    async def _claim(self, chosen: Mapping[str, Any], limit: int) -> Claim:
-        lease_id = uuid4()
-
-        async def hand_back(records: list[TupleRow]) -> None:
-            await self.release(lease_id, [record[2] for record in records if record[2] is not None])
-
-        records = await self._query(
-            "claim",
-            {**chosen, "limit": limit, "lease_id": lease_id},
-            after="no_jit" if limit * len(chosen["kinds"]) > _JIT_THRESHOLD else None,
-            abandoned=hand_back,
-        )
-        buried, alone = records[0][:2]
-        rows, unreadable = _rows(chosen["tenant_id"], [record[2:] for record in records if record[2] is not None])
-        if unreadable:
-            # Else they would come back for ever, and take the rest of their batch along each time.
-            buried += (await self.fail(lease_id, unreadable)).dead
-        return Claim(lease_id, tuple(rows), buried, alone=bool(alone and rows))
-
-    async def _due_left(self, tenant_id: str, kinds: list[str]) -> bool:
-        if len(kinds) == 1:
-            return False  # a claim of one kind locks what it takes and no more
-        ((left,),) = await self._query("due_left", {"tenant_id": tenant_id, "kinds": kinds})
-        return bool(left)
 
     async def _settle(
         self, name: str, lease_id: UUID, items: list[T], values: Callable[[list[T]], Mapping[str, Any]]
@@ -255,71 +222,20 @@ class PostgresOutbox:
         """Run a write under a lease; in halves where the server's statement_timeout ends the whole."""
         if not items:
             return Settled(0)
+        given = {"lease_id": lease_id, "asked": values(items)["ids"], "run": MAX_RUN, "block": self._block}
+        return await self._part(name, items, lambda some: {**given, **values(some)})
+
+    async def _part(self, name: str, items: list[T], values: Callable[[list[T]], Mapping[str, Any]]) -> Settled:
+        given = values(items)
         try:
-            ((changed, dead),) = await self._query(name, {"lease_id": lease_id, **values(items)})
+            ((changed, dead, which),) = await self._statements.query(name, given)
         except StatementTimedOut:
             if len(items) == 1:
                 raise
             half = len(items) // 2
-            first = await self._settle(name, lease_id, items[:half], values)
-            return first + await self._settle(name, lease_id, items[half:], values)
-        return Settled(changed, len(items) - changed, dead)
-
-    async def _query(
-        self,
-        name: str,
-        values: Mapping[str, Any],
-        *,
-        after: str | None = None,
-        abandoned: Callable[[list[TupleRow]], Awaitable[object]] | None = None,
-    ) -> list[TupleRow]:
-        """Run a named query; ``after`` another one without parameters, in one transaction."""
-        if not self._fits:
-            await self.check_schema()
-        try:
-            return await self._calls.run(self._work(name, values, after), abandoned=abandoned)
-        except SchemaError:
-            self._fits = False
-            raise
-
-    def _work(
-        self, name: str, values: Mapping[str, Any] | None, after: str | None = None
-    ) -> Callable[[StoreConnection], Awaitable[list[TupleRow]]]:
-        async def work(connection: StoreConnection) -> list[TupleRow]:
-            if after is None:
-                cursor = await connection.execute(self._queries[name], values)
-                return await cursor.fetchall()
-            async with connection.transaction():
-                await connection.execute(self._queries[after])
-                cursor = await connection.execute(self._queries[name], values)
-                return await cursor.fetchall()
-
-        return work
-
-
-def _rows(tenant_id: str, records: list[TupleRow]) -> tuple[list[Row], list[Failure]]:
-    """Claimed records as rows, and those that cannot be read: JSON that PostgreSQL takes and Python does not."""
-    rows, unreadable = [], []
-    for row_id, kind, payload, headers, attempts, most, available_at, created_at, suspect, dedup, ordering in records:
-        try:
-            content, extra = json.loads(payload), json.loads(headers)
-        except (ValueError, RecursionError) as error:
-            unreadable.append(Failure(row_id, f"the payload cannot be read: {error}", dead=True))
-            continue
-        rows.append(
-            Row(
-                row_id,
-                tenant_id,
-                kind,
-                content,
-                extra,
-                attempts,
-                most,
-                available_at,
-                created_at,
-                suspect,
-                dedup,
-                ordering,
-            )
-        )
-    return rows, unreadable
+            first = await self._part(name, items[:half], values)
+            return first + await self._part(name, items[half:], values)
+        if changed == len(items):
+            return Settled(changed, 0, dead)
+        lost = sorted(set(given["ids"]) - set(which or ()))
+        return Settled(changed, len(items) - changed, dead, tuple(lost))

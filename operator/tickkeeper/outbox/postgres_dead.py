@@ -16,13 +16,15 @@ _BATCH = 500
 _MAX_LISTED = 10_000
 
 Query = Callable[[str, Mapping[str, Any]], Awaitable[list[TupleRow]]]
+LookAfterKeys = Callable[[], Awaitable[None]]
 
 
 class PostgresDeadLetters:
-    """See ``DeadLetters``. ``query`` runs a named query with parameters."""
+    """See ``DeadLetters``. ``query`` runs a named query with parameters; ``look_after_keys`` those that were noted."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, look_after_keys: LookAfterKeys) -> None:
         self._query = query
+        self._look_after_keys = look_after_keys
 
     async def latest(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
         """Up to ``limit`` of them, latest death first."""
@@ -49,6 +51,7 @@ class PostgresDeadLetters:
                 size //= 2
                 continue
             if not records:
+                await self._look_after_keys()
                 return Replayed(replayed, tuple(sorted(skipped)))
             below = records[-1][0]
             replayed += sum(went for _, went in records)
@@ -75,5 +78,6 @@ class PostgresDeadLetters:
                 size //= 2
                 continue
             if not gone:
+                await self._look_after_keys()
                 return purged
             purged += gone

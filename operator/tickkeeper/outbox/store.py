@@ -1,15 +1,47 @@
 """The outbox as its users see it: the interface that every store implements, and the values that cross it."""
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from tickkeeper.outbox.values import Cancelled, DeadRow, KindStats, Pause, Replayed, Shown
 
-@dataclass(frozen=True, slots=True)
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+__all__ = [
+    "READY_COUNTED",
+    "Cancelled",
+    "Claim",
+    "DeadLetters",
+    "DeadRow",
+    "Failure",
+    "KindStats",
+    "ManagedOutbox",
+    "Oldest",
+    "OutboxStore",
+    "Pause",
+    "Replayed",
+    "Row",
+    "RowTransaction",
+    "SchemaError",
+    "Settled",
+    "Shown",
+    "Snooze",
+    "StoreUnavailable",
+    "TransactionalStore",
+]
+
+
+@dataclass(slots=True)  # not frozen: that would take longer than all else that is done with a row here
 class Row:
-    """One claimed row. ``attempts`` counts this one; times are the database's."""
+    """One claimed row, to be read only. ``attempts`` counts this one; times are the database's.
+
+    ``ordering_key``: rows of one tenant and key are to be handled one after another, see ``Claim``.
+    """
 
     id: int | UUID
     tenant_id: str
@@ -31,6 +63,16 @@ class Claim:
     """What one claim took: rows under one lease, and how many it moved to the dead letters on the way.
 
     No rows and nothing buried means that nothing is due.
+
+    Rows with an ordering_key come as runs: of each key the first rows that wait, in the order of their ids, directly
+    behind one another. Nobody else is given rows of that key until the run is settled or its lease is over, so whoever
+    holds it handles it one row after another, in this order, and
+
+    - goes on to the next row only after the one before was handled; it need not be acked yet, and acks of a run may be
+      written together;
+    - stops at the first row that ends otherwise (a failure, dead, snooze, release): that write hands the rest of the
+      run back as if never started, in the same transaction, and the rest needs no write of its own;
+    - stops as well where a write names a row of the run in ``Settled.lost``: the rest is lost with it.
     """
 
     lease_id: UUID
@@ -39,6 +81,8 @@ class Claim:
     #: True where the one row may kill its worker (a suspect) or is on its last attempt: whatever else runs in the same
     #: process while it is handled would share its fate.
     alone: bool = False
+    #: length of the payloads as text, in characters
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +103,16 @@ class Settled:
     fenced: int = 0
     #: of ``changed``, how many went to the dead letters
     dead: int = 0
+    #: which rows were fenced
+    lost: tuple[int | UUID, ...] = field(default=(), compare=False)
 
     def __add__(self, other: "Settled") -> "Settled":
-        return Settled(self.changed + other.changed, self.fenced + other.fenced, self.dead + other.dead)
+        return Settled(
+            self.changed + other.changed,
+            self.fenced + other.fenced,
+            self.dead + other.dead,
+            self.lost + other.lost,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +125,10 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """Seconds since a tenant's oldest ready row became due, by the database's clock; None when none is ready."""
+    """Seconds since a tenant's oldest ready row became due, by the database's clock; None when none is ready.
+
+    Of rows with one ordering_key only the first can be ready: those behind it are not counted.
+    """
 
     seconds: float | None = None
     #: counted up to READY_COUNTED: that many means "at least"
@@ -83,74 +137,6 @@ class Oldest:
 
 #: How far ``Oldest.ready`` counts: it is asked after every tick, so it must stay cheap in front of a backlog.
 READY_COUNTED = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """What a cancellation did: ``held`` rows are with a worker and stay; the others named were not there any more."""
-
-    cancelled: int
-    held: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KindStats:
-    """Rows of one tenant and kind, by state; ``oldest`` in seconds since the oldest ready one became due."""
-
-    tenant_id: str
-    kind: str
-    ready: int = 0
-    leased: int = 0
-    scheduled: int = 0
-    dead: int = 0
-    oldest: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRow:
-    """One dead letter, without its payload. ``reason``: its last attempt failed (exhausted) or gave no answer (lost),
-    or its handler gave it up (rejected)."""
-
-    id: int | UUID
-    tenant_id: str
-    kind: str
-    attempts: int
-    max_attempts: int
-    reason: Literal["exhausted", "rejected", "lost"]
-    error: str | None
-    created_at: datetime
-    died_at: datetime
-    dedup_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One row, living or dead, with all there is to see of it. Times are the database's."""
-
-    id: int | UUID
-    tenant_id: str
-    kind: str
-    state: Literal["ready", "leased", "scheduled", "dead"]
-    payload: Any
-    headers: dict[str, str]
-    attempts: int
-    max_attempts: int
-    created_at: datetime
-    available_at: datetime | None = None
-    lease_until: datetime | None = None
-    died_at: datetime | None = None
-    suspect: bool = False
-    dedup_key: str | None = None
-    error: str | None = None
-    reason: Literal["exhausted", "rejected", "lost"] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did. ``skipped`` stay dead: their dedup_key has a row in the outbox."""
-
-    replayed: int
-    skipped: tuple[int | UUID, ...] = ()
 
 
 class OutboxStore(Protocol):
@@ -171,7 +157,8 @@ class OutboxStore(Protocol):
         """Lease up to ``limit`` due rows of one tenant, oldest first; ``kinds`` None means every kind.
 
         Suspects (a lease that ran out) and rows on their last attempt come alone. Rows whose attempts are used up go
-        to the dead letters instead.
+        to the dead letters instead. Rows of a kind or tenant that is paused are left. An ordering_key takes its turn by
+        the due time of its first row, among the rows without one; how many rows of it come is the store's choice.
         """
         ...
 
@@ -184,7 +171,11 @@ class OutboxStore(Protocol):
         ...
 
     async def fail(self, lease_id: UUID, failures: Sequence[Failure]) -> Settled:
-        """Rows go back for a later try, or to the dead letters when that was their last."""
+        """Rows go back for a later try, or to the dead letters when that was their last.
+
+        The rows behind one of them in its run (see ``Claim``) go back too. Until it is due again its ordering_key
+        waits; a dead row is skipped, unless the store was told that it blocks its key.
+        """
         ...
 
     async def snooze(self, lease_id: UUID, snoozes: Sequence[Snooze]) -> Settled:
@@ -196,7 +187,7 @@ class OutboxStore(Protocol):
         ...
 
     async def renew(self, lease_id: UUID, ids: Sequence[int | UUID], lease: timedelta) -> Settled:
-        """Hold rows longer, from now."""
+        """Hold rows longer, from now. Rows in a transaction of ``TransactionalStore`` need none, and count as held."""
         ...
 
     async def oldest(self, tenant_id: str) -> Oldest:
@@ -205,6 +196,69 @@ class OutboxStore(Protocol):
 
     async def close(self) -> None:
         """Give the connections back; safe to call twice."""
+        ...
+
+
+class RowTransaction(Protocol):
+    """One transaction on the store's database, in which rows leave the outbox together with their handlers' effects."""
+
+    @property
+    def connection(self) -> "AsyncConnection[Any]":
+        """For the handlers' own statements, in READ COMMITTED. Commit and rollback are not theirs: they raise."""
+        ...
+
+    @property
+    def held(self) -> frozenset[int | UUID]:
+        """The rows that are ours: locked until the end, so that nobody claims them however long it takes."""
+        ...
+
+    @property
+    def fenced(self) -> frozenset[int | UUID]:
+        """The rows asked for that are no longer ours. They must not be handled."""
+        ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """Around one handler: what it did is undone where it raises, and the transaction goes on.
+
+        Raises what the handler raised; StoreUnavailable where the connection is lost, and with it the transaction.
+        """
+        ...
+
+    def done(self, *ids: int | UUID) -> None:
+        """These rows were handled: they leave the outbox when the transaction commits. ValueError: not held."""
+        ...
+
+
+class TransactionalStore(OutboxStore, Protocol):
+    """A store whose rows can leave in the transaction of their handlers' effects: exactly once, on its database."""
+
+    def transaction(self, lease_id: UUID, ids: Sequence[int | UUID]) -> AbstractAsyncContextManager[RowTransaction]:
+        """A transaction over claimed rows. It begins by locking those that are still ours under the lease.
+
+        Left without an error, the rows that were ``done`` leave and all commits at once. Left with one, nothing has
+        happened. The other rows stay leased, to be settled by ``fail`` and its like afterwards.
+
+        Single rows, one transaction for many (for each: handle, then done)::
+
+            async with store.transaction(claim.lease_id, ids) as work:
+                for row in rows:                       # skip those in work.fenced
+                    try:
+                        async with work.savepoint():
+                            await handler(row, work.connection)
+                    except StoreUnavailable:
+                        raise                          # the connection is gone, and the transaction with it
+                    except Exception as error:
+                        ...                            # a failure, to be written after the transaction
+                    else:
+                        work.done(row.id)
+
+        A batch handler is called once without a savepoint, and succeeds or fails whole. Where the transaction itself
+        fails (StoreUnavailable, or an error of its commit such as a deferred constraint), redo the rows one by one, a
+        transaction each: what had been committed after all is fenced then.
+
+        It takes a connection of its own, of ``transaction_connections``: waiting for one raises StoreUnavailable as
+        usual. There is no bound on its length but the caller's; cancelling rolls it back.
+        """
         ...
 
 
@@ -218,7 +272,10 @@ class DeadLetters(Protocol):
     async def replay(
         self, *, ids: Sequence[int | UUID] | None = None, tenant_id: str | None = None, kind: str | None = None
     ) -> Replayed:
-        """Put back those that fit every filter given, with their own ids and all their attempts, in batches."""
+        """Put back those that fit every filter given, with their own ids and all their attempts, in batches.
+
+        One with an ordering_key goes before the rows that wait in its key.
+        """
         ...
 
     async def purge(
@@ -229,7 +286,10 @@ class DeadLetters(Protocol):
         tenant_id: str | None = None,
         kind: str | None = None,
     ) -> int:
-        """Delete those that died that long ago and fit every filter given, in batches; returns how many."""
+        """Delete those that died that long ago and fit every filter given, in batches; returns how many.
+
+        A key that one of them blocked goes on.
+        """
         ...
 
 
@@ -245,6 +305,22 @@ class ManagedOutbox(OutboxStore, Protocol):
         self, tenant_id: str, *, ids: Sequence[int | UUID] | None = None, dedup_key: str | None = None
     ) -> Cancelled:
         """Take rows of a tenant that wait out of the outbox, undelivered; by ids or by dedup_key."""
+        ...
+
+    async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
+        """Claim no more rows of a tenant, of a kind (of all tenants), or of that kind of that tenant.
+
+        Producers go on, and rows that are with a worker are finished. Pausing twice is pausing once. An ordering_key
+        waits where its first row is of what is paused. ValueError: neither is given, or one is no name.
+        """
+        ...
+
+    async def resume(self, *, tenant_id: str | None = None, kind: str | None = None) -> bool:
+        """End exactly the pause that ``pause`` with these arguments made; False where there is none."""
+        ...
+
+    async def paused(self) -> list[Pause]:
+        """All pauses, oldest first."""
         ...
 
     async def stats(self, tenant_id: str | None = None) -> list[KindStats]:

@@ -1,23 +1,47 @@
 """Whether the database's schema and this code fit together."""
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA, with_schema
 
+_DIRECTIVE = re.compile(r"^-- @(\w+) ?(.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered file of migrations/."""
+    """One numbered file of migrations/. Lines ``-- @word`` in it are for the program:
+
+    ``@online``: its statements are run one by one outside of a transaction, and each may be repeated;
+    ``@serves N``: code as old as version N works on the schema that it leaves.
+    """
 
     version: int
     name: str
     text: str
 
+    @property
+    def online(self) -> bool:
+        """Whether it builds indexes while others write."""
+        return "online" in dict(_DIRECTIVE.findall(self.text))
+
+    @property
+    def serves(self) -> int | None:
+        """The oldest code's version that works with it; None when only its own does."""
+        found = dict(_DIRECTIVE.findall(self.text)).get("serves")
+        return None if found is None else int(found)
+
     def sql(self, schema: str) -> bytes:
         """Its statements for one schema."""
         return with_schema(self.text, schema)
+
+    def statements(self, schema: str) -> list[bytes]:
+        """The same one by one, for files without a semicolon inside a statement."""
+        code = _COMMENT.sub("", self.text)
+        return [with_schema(part.strip(), schema) for part in code.split(";") if part.strip()]
 
 
 @cache

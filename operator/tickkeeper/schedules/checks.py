@@ -303,7 +303,7 @@ def _present(observed: Observed) -> tuple[Record, int]:
 
 
 def _at(time: int) -> str:
-    """A time (epoch ms) in words. Never how long ago: a message that changes with each look would be written with each."""
+    """A time (epoch ms) in words. Never how long ago: a message that changes with each look is written with each."""
     try:
         return datetime.fromtimestamp(time // 1000, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):

@@ -4,7 +4,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from tickkeeper.telemetry.histogram import QuickHistogram
+
 _TICK_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_CALL_BUCKETS = (0.001, 0.0025, *_TICK_BUCKETS)
+_ROW_BUCKETS = (0, 1, 10, 50, 100, 250, 500, 1000, 5000, 10_000)
 
 
 def new_registry() -> CollectorRegistry:
@@ -51,11 +55,33 @@ class WorkerMetrics:
             "Rows that were no longer ours when their outcome was written: somebody else handles them again.",
             registry=self.registry,
         )
-        self.handler_seconds = Histogram(
+        self.rows_buried = Counter(
+            "tickkeeper_rows_buried",
+            "Rows that a claim moved to the dead letters: their last attempt gave no answer.",
+            registry=self.registry,
+        )
+        self.claim_seconds = Histogram(
+            "tickkeeper_claim_duration_seconds",
+            "How long a claim took.",
+            buckets=_CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self.claim_rows = Histogram(
+            "tickkeeper_claim_rows",
+            "How many rows a claim took.",
+            buckets=_ROW_BUCKETS,
+            registry=self.registry,
+        )
+        self.handler_seconds = QuickHistogram(
             "tickkeeper_handler_duration_seconds",
-            "How long a handler took for one row.",
-            ("kind",),
-            buckets=_TICK_BUCKETS,
+            "How long a handler took for one row, or for one list of rows.",
+            "kind",
+            _CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self.rows_in_hand = Gauge(
+            "tickkeeper_rows_in_hand",
+            "Rows that are claimed and not settled yet.",
             registry=self.registry,
         )
         self.abandoned = Gauge(

@@ -7,14 +7,16 @@ from uuid import UUID
 from tickkeeper.outbox.arguments import age_seconds, sorted_ids
 from tickkeeper.outbox.store import DeadRow, Replayed
 from tickkeeper.testing.entry import Entry
+from tickkeeper.testing.keys import Keys
 
 
 class InMemoryDeadLetters:
     """See ``DeadLetters``."""
 
-    def __init__(self, live: dict[int, Entry], dead: dict[int, Entry], now: Callable[[], datetime]) -> None:
+    def __init__(self, live: dict[int, Entry], dead: dict[int, Entry], keys: Keys, now: Callable[[], datetime]) -> None:
         self._live = live
         self._dead = dead
+        self._keys = keys
         self._now = now
 
     async def latest(self, *, tenant_id: str | None = None, kind: str | None = None, limit: int = 50) -> list[DeadRow]:
@@ -36,9 +38,12 @@ class InMemoryDeadLetters:
             del self._dead[entry.id]
             entry.attempts, entry.available_at, entry.open = 0, due, True
             entry.reason = entry.died_at = entry.lease_id = entry.lease_until = None
-            entry.suspect = False
+            entry.suspect = entry.blocks = False
+            entry.due_at = None if entry.ordering_key is None else due
             self._live[entry.id] = entry
+            self._keys.note(entry)
             replayed += 1
+        self._keys.look_after()
         return Replayed(replayed, tuple(sorted(skipped)))
 
     async def purge(
@@ -56,6 +61,9 @@ class InMemoryDeadLetters:
         ]
         for entry in gone:
             del self._dead[entry.id]
+            if entry.blocks:
+                self._keys.note(entry)
+        self._keys.look_after()
         return len(gone)
 
     def _chosen(self, ids: Sequence[int | UUID] | None, tenant_id: str | None, kind: str | None) -> list[Entry]:

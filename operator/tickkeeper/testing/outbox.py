@@ -1,16 +1,18 @@
 """An outbox in memory, for the tests of handlers."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from tickkeeper.outbox.arguments import (
     checked_limit,
     lease_seconds,
+    paused_names,
     sorted_ids,
     unique_failures,
     unique_kinds,
@@ -26,6 +28,7 @@ from tickkeeper.outbox.new_row import (
     OnDuplicate,
     parameters,
 )
+from tickkeeper.outbox.runs import MAX_RUN
 from tickkeeper.outbox.store import (
     READY_COUNTED,
     Cancelled,
@@ -33,12 +36,16 @@ from tickkeeper.outbox.store import (
     Failure,
     KindStats,
     Oldest,
+    Pause,
     Settled,
     Shown,
     Snooze,
 )
+from tickkeeper.testing.claims import Asked, Claims
 from tickkeeper.testing.dead import InMemoryDeadLetters
-from tickkeeper.testing.entry import Entry, Reason
+from tickkeeper.testing.entry import Entry, Reason, counted
+from tickkeeper.testing.keys import Keys
+from tickkeeper.testing.transaction import InMemoryTransaction, locked
 
 
 class InMemoryOutbox:
@@ -53,17 +60,28 @@ class InMemoryOutbox:
         default_lease: timedelta = timedelta(seconds=30),
         backoff: Backoff | None = None,
         max_batch_bytes: int = 32 * 1024 * 1024,
+        dead_heads: Literal["skip", "block"] = "skip",
+        connection: Any = None,
     ) -> None:
-        """ValueError: the default lease is not allowed."""
+        """``dead_heads`` as of PostgresOutbox; ``connection`` is what handlers of a ``transaction`` are given.
+
+        ValueError: the default lease is not allowed.
+        """
         lease_seconds(default_lease)
+        if dead_heads not in ("skip", "block"):
+            raise ValueError(f"dead_heads is {dead_heads!r}: must be skip or block")
         self.default_lease = default_lease
         self._backoff = backoff or Backoff()
-        self._max_bytes = max_batch_bytes
+        self._block = dead_heads == "block"
+        self._connection = connection
         self._ahead = timedelta()
         self._ids = count(1)
         self._live: dict[int, Entry] = {}
         self._dead: dict[int, Entry] = {}
-        self.dead_letters = InMemoryDeadLetters(self._live, self._dead, self.now)
+        self._keys = Keys(self._live, self._dead)
+        self._claims = Claims(self._live, self._keys, max_batch_bytes)
+        self._pauses: dict[tuple[str, str], Pause] = {}
+        self.dead_letters = InMemoryDeadLetters(self._live, self._dead, self._keys, self.now)
 
     def now(self) -> datetime:
         """This outbox's clock."""
@@ -106,6 +124,7 @@ class InMemoryOutbox:
             None,
         )
         if held is None:
+            behind = ordering_key is not None and self._keys.busy((tenant_id, ordering_key))
             entry = Entry(
                 id=next(self._ids),
                 tenant_id=tenant_id,
@@ -116,6 +135,8 @@ class InMemoryOutbox:
                 max_attempts=max_attempts,
                 available_at=due or now,
                 created_at=now,
+                ordering_key=ordering_key,
+                due_at=due or now if behind else None,
             )
             self._live[entry.id] = entry
             return Enqueued(entry.id, "inserted")
@@ -125,13 +146,17 @@ class InMemoryOutbox:
             )
         if on_duplicate == "keep":
             return Enqueued(held.id, "kept")
+        if held.ordering_key != ordering_key:
+            raise DuplicateRow(
+                f"ordering_key is {ordering_key!r}: must be that of the row to replace, {held.ordering_key!r}"
+            )
         held.kind, held.payload, held.headers, held.max_attempts = (
             kind,
             given["payload"],
             given["headers"],
             max_attempts,
         )
-        held.available_at = due or min(held.available_at, now)
+        held.put_off(due or min(held.due_at or held.available_at, now))
         return Enqueued(held.id, "replaced")
 
     async def claim(self, tenant_id: str, *, kinds: Sequence[str] | None, limit: int, lease: timedelta) -> Claim:
@@ -139,18 +164,23 @@ class InMemoryOutbox:
         checked_limit(limit)
         length = timedelta(seconds=lease_seconds(lease))
         wanted = None if kinds is None else set(unique_kinds(kinds))
-        now, lease_id, buried = self.now(), uuid4(), 0
-        due = sorted(self._due(tenant_id, now, wanted), key=lambda each: (each.available_at, each.id))
-        while due and due[0].attempts >= due[0].max_attempts:
-            self._bury_lost(due.pop(0), now)
-            buried += 1
+        lease_id, buried = uuid4(), 0
+
+        def wants(kind: str) -> bool:
+            return (wanted is None or kind in wanted) and not self._is_paused(tenant_id, kind)
+
+        asked = Asked(tenant_id, limit, lease_id, length, self.now(), wants)
+        due = self._claims.due(asked)
+        while (due and due[0].attempts >= due[0].max_attempts) or (not due and self._keys.look_after(tenant_id)):
+            if due:
+                self._bury_lost(due[0], asked.now)
+                buried += 1
+            due = self._claims.due(asked)
         alone = bool(due) and due[0].alone
-        taken = due[:1] if alone else self._batch(due, limit)
-        for entry in taken:
-            entry.attempts += 1
-            entry.suspect = entry.suspect or entry.lease_id is not None
-            entry.lease_id, entry.lease_until, entry.open = lease_id, now + length, False
-        return Claim(lease_id, tuple(each.as_row() for each in taken), buried, alone)
+        taken = self._claims.take(due, asked)
+        self._keys.look_after(tenant_id)
+        size = sum(len(each.payload) for each in taken)
+        return Claim(lease_id, tuple(each.as_row() for each in taken), buried, alone, size)
 
     async def kinds(self, tenant_id: str) -> tuple[str, ...]:
         """See ``OutboxStore``."""
@@ -161,40 +191,43 @@ class InMemoryOutbox:
         wanted = sorted_ids(ids)
         mine = self._mine(lease_id, wanted)
         for entry in mine:
-            del self._live[entry.id]
+            self._remove(entry)
         return _settled(wanted, mine)
 
     async def fail(self, lease_id: UUID, failures: Sequence[Failure]) -> Settled:
         """See ``OutboxStore``."""
         given = {each.id: each for each in unique_failures(failures)}
-        mine, now, dead = self._mine(lease_id, given), self.now(), 0
+        mine, now = self._mine(lease_id, given), self.now()
+        self._hand_back_rest(lease_id, mine)
+        dying = [each for each in mine if given[each.id].dead or each.attempts >= each.max_attempts]
         for entry in mine:
-            failure = given[entry.id]
-            if failure.dead or entry.attempts >= entry.max_attempts:
-                self._bury(entry, now, "rejected" if failure.dead else "exhausted", failure.error)
-                dead += 1
-                continue
-            wait = failure.after
-            if wait is None:
-                wait = timedelta(seconds=self._backoff.seconds(entry.attempts, random.random()))  # noqa: S311 - jitter
-            entry.available_at = now + wait
-            entry.lease_id = entry.lease_until = None
-            entry.suspect, entry.error = False, failure.error
-        return replace(_settled(given, mine), dead=dead)
+            if entry not in dying:
+                wait = given[entry.id].after
+                if wait is None:
+                    wait = timedelta(seconds=self._backoff.seconds(entry.attempts, random.random()))  # noqa: S311 - jitter
+                entry.put_off(now + wait)
+                entry.lease_id = entry.lease_until = None
+                entry.suspect, entry.error = False, given[entry.id].error
+        for entry in dying:
+            self._bury(entry, now, "rejected" if given[entry.id].dead else "exhausted", given[entry.id].error)
+        return replace(_settled(given, mine), dead=len(dying))
 
     async def snooze(self, lease_id: UUID, snoozes: Sequence[Snooze]) -> Settled:
         """See ``OutboxStore``."""
         given = {each.id: each for each in unique_snoozes(snoozes)}
         mine = self._mine(lease_id, given)
+        self._hand_back_rest(lease_id, mine)
         for entry in mine:
             entry.hand_back()
-            entry.available_at, entry.suspect = given[entry.id].until, False
+            entry.put_off(given[entry.id].until)
+            entry.suspect = False
         return _settled(given, mine)
 
     async def release(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:
         """See ``OutboxStore``."""
         wanted = sorted_ids(ids)
         mine = self._mine(lease_id, wanted)
+        self._hand_back_rest(lease_id, mine)
         for entry in mine:
             entry.hand_back()
         return _settled(wanted, mine)
@@ -211,7 +244,8 @@ class InMemoryOutbox:
     async def oldest(self, tenant_id: str) -> Oldest:
         """See ``OutboxStore``."""
         now = self.now()
-        ages = [(now - each.available_at).total_seconds() for each in self._due(tenant_id, now)]
+        due = [each for each in self._live.values() if each.tenant_id == tenant_id and each.due(now)]
+        ages = [(now - each.available_at).total_seconds() for each in due]
         return Oldest(max(ages, default=None), min(len(ages), READY_COUNTED))
 
     async def cancel(
@@ -230,15 +264,39 @@ class InMemoryOutbox:
         ]
         waiting = [each for each in named if not each.leased(now)]
         for entry in waiting:
-            del self._live[entry.id]
+            self._remove(entry)
         return Cancelled(len(waiting), len(named) - len(waiting))
+
+    @asynccontextmanager
+    async def transaction(self, lease_id: UUID, ids: Sequence[int | UUID]) -> AsyncIterator[InMemoryTransaction]:
+        """See ``TransactionalStore``."""
+        wanted = sorted_ids(ids)
+        mine = self._mine(lease_id, wanted)
+        work = InMemoryTransaction(self._connection, wanted, [each.id for each in mine])
+        async with locked(mine):
+            yield work
+        for entry in mine:
+            if entry.id in work.leaving:
+                self._remove(entry)
+
+    async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
+        """See ``ManagedOutbox``."""
+        self._pauses.setdefault(paused_names(tenant_id, kind), Pause(tenant_id, kind, self.now()))
+
+    async def resume(self, *, tenant_id: str | None = None, kind: str | None = None) -> bool:
+        """See ``ManagedOutbox``."""
+        return self._pauses.pop(paused_names(tenant_id, kind), None) is not None
+
+    async def paused(self) -> list[Pause]:
+        """See ``ManagedOutbox``."""
+        return sorted(self._pauses.values(), key=lambda each: each.since)
 
     async def stats(self, tenant_id: str | None = None) -> list[KindStats]:
         """See ``ManagedOutbox``."""
         now = self.now()
         rows = [each.shown(now) for each in (*self._live.values(), *self._dead.values())]
         return [
-            _stats(key, [each for each in rows if (each.tenant_id, each.kind) == key], now)
+            counted(key, [each for each in rows if (each.tenant_id, each.kind) == key], now)
             for key in sorted({(each.tenant_id, each.kind) for each in rows if tenant_id in (None, each.tenant_id)})
         ]
 
@@ -251,26 +309,24 @@ class InMemoryOutbox:
     async def close(self) -> None:
         """Nothing to give back; rows stay."""
 
-    def _due(self, tenant_id: str, now: datetime, kinds: set[str] | None = None) -> list[Entry]:
-        return [
-            each
-            for each in self._live.values()
-            if each.tenant_id == tenant_id and each.due(now) and (kinds is None or each.kind in kinds)
-        ]
-
-    def _batch(self, due: list[Entry], limit: int) -> list[Entry]:
-        taken: list[Entry] = []
-        size = 0
-        for entry in [each for each in due if not each.alone][:limit]:
-            if size >= self._max_bytes:
-                break
-            taken.append(entry)
-            size += len(entry.payload.encode())
-        return taken
-
     def _mine(self, lease_id: UUID, ids: Iterable[int | UUID]) -> list[Entry]:
         found = [self._live.get(each) for each in ids if isinstance(each, int)]
         return [each for each in found if each is not None and each.lease_id == lease_id]
+
+    def _is_paused(self, tenant_id: str, kind: str) -> bool:
+        return not {(tenant_id, kind), (tenant_id, ""), ("", kind)}.isdisjoint(self._pauses)
+
+    def _hand_back_rest(self, lease_id: UUID, mine: list[Entry]) -> None:
+        """The rows behind these in their runs go back as if never started."""
+        given = {each.id for each in mine}
+        rest = {row.id: row for each in mine for row in self._keys.behind(each, MAX_RUN) if row.lease_id == lease_id}
+        for row in rest.values():
+            if row.id not in given:
+                row.hand_back()
+
+    def _remove(self, entry: Entry) -> None:
+        del self._live[entry.id]
+        self._keys.gone(entry)
 
     def _bury_lost(self, entry: Entry, now: datetime) -> None:
         told = (
@@ -282,21 +338,11 @@ class InMemoryOutbox:
     def _bury(self, entry: Entry, now: datetime, reason: Reason, error: str) -> None:
         del self._live[entry.id]
         entry.reason, entry.error, entry.died_at = reason, error, now
+        entry.blocks = self._block and entry.ordering_key is not None
         self._dead[entry.id] = entry
+        self._keys.gone(entry)
 
 
 def _settled(wanted: Iterable[int | UUID], mine: list[Entry]) -> Settled:
-    return Settled(len(mine), len(list(wanted)) - len(mine))
-
-
-def _stats(key: tuple[str, str], rows: list[Shown], now: datetime) -> KindStats:
-    states = [each.state for each in rows]
-    ages = [(now - each.available_at).total_seconds() for each in rows if each.state == "ready" and each.available_at]
-    return KindStats(
-        *key,
-        ready=states.count("ready"),
-        leased=states.count("leased"),
-        scheduled=states.count("scheduled"),
-        dead=states.count("dead"),
-        oldest=max(ages, default=None),
-    )
+    asked, ours = list(wanted), {each.id for each in mine}
+    return Settled(len(mine), len(asked) - len(mine), lost=tuple(each for each in asked if each not in ours))

@@ -1,17 +1,23 @@
 """Working one claimed batch: handlers with bounded concurrency, their verdicts written as they come, the lease held."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
-from tickkeeper.outbox.store import Failure, OutboxStore, Row, Settled, StoreUnavailable
+from tickkeeper.outbox.store import Failure, OutboxStore, Row, Settled, StoreUnavailable, TransactionalStore
 from tickkeeper.outbox.store import Snooze as SnoozeWrite
 from tickkeeper.telemetry.logs import get_logger
+from tickkeeper.worker.exactly_once import Ended, Transactions
+from tickkeeper.worker.handlers import Handler
+from tickkeeper.worker.invoke import Invoker, Job
+from tickkeeper.worker.jobs import Jobs, Line
 from tickkeeper.worker.lease import Lease
-from tickkeeper.worker.outcome import RELEASED, Fate, Verdict, not_before
+from tickkeeper.worker.outcome import DONE, RELEASED, Fate, Verdict, not_before
+from tickkeeper.worker.report import Report
 from tickkeeper.worker.stop import Stop
 
 _log = get_logger(__name__)
@@ -23,9 +29,6 @@ _RETRY_WRITE = 0.2
 _LAST_WRITE = 1.5
 
 _TRANSIENT = (StoreUnavailable, TimeoutError)
-
-Invoke = Callable[[Row], Awaitable[Verdict]]
-Observe = Callable[[Row, Fate], None]
 
 
 @dataclass(slots=True)
@@ -55,19 +58,22 @@ class Batch:
         rows: Iterable[Row],
         lease: Lease,
         *,
-        invoke: Invoke,
+        handler_of: Callable[[str], Handler],
+        invoker: Invoker,
+        seats: asyncio.Semaphore,
         concurrency: int,
         stop: Stop,
-        observe: Observe = lambda _row, _fate: None,
+        report: Report,
     ) -> None:
         self._store = store
         self._lease = lease
-        self._invoke = invoke
+        self._invoker = invoker
+        self._seats = seats
         self._concurrency = concurrency
         self._stop = stop
-        self._observe = observe
+        self._report = report
         self._rows = list(rows)
-        self._waiting = iter(self._rows)
+        self._jobs = Jobs(self._rows, handler_of, invoker.gates.of)
         self._outstanding: dict[int | UUID, Row] = {row.id: row for row in self._rows}
         self._judged: set[int | UUID] = set()
         self._verdicts: list[tuple[Row, Verdict]] = []
@@ -101,30 +107,127 @@ class Batch:
         return self.counts
 
     async def _handle(self) -> None:
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(self._concurrency, len(self._rows))):
-                lanes.create_task(self._lane(), name="tick lane")
+        """As many seats as may be, one after the other: quick handlers are through before a second is needed."""
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            # Again where a row's successor in its run is another line's, whose seats have left.
+            while (lines := [line for line in self._jobs.lines() if line.waiting]) and not self._stop.stopping:
+                for line in lines:
+                    for _ in range(min(line.gate.most, self._concurrency) if line.gate else self._concurrency):
+                        if not line.waiting:
+                            break
+                        tasks.append(asyncio.create_task(self._work(line), name="tick seat"))
+                        await asyncio.sleep(0)
+                await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _lane(self) -> None:
-        for row in self._waiting:
+    async def _work(self, line: Line) -> None:
+        if line.gate is None and not line.transactional:
+            async with self._seats:
+                await self._invoker.work(self._until_stopped(line), self._put)
+            return
+        for job in self._until_stopped(line):
+            # A handler's own bound holds for the whole process, so its turn is given up after each call. It takes no
+            # seat as well: one that waited for a seat of this tick would hold up the handler's rows in all others.
+            async with line.gate or self._seats:
+                if self._stop.stopping:
+                    return
+                if line.transactional:
+                    await self._in_transaction(*job)
+                else:
+                    await self._invoker.work([job], self._put)
+
+    def _until_stopped(self, line: Line) -> Iterator[Job]:
+        for job in line:
             if self._stop.stopping:
-                self._put(row, RELEASED)
-                continue
-            self._put(row, await self._invoke(row))
+                return
+            yield job
 
-    def _put(self, row: Row, verdict: Verdict) -> None:
+    async def _in_transaction(self, handler: Handler, rows: Sequence[Row]) -> None:
+        store = cast(TransactionalStore, self._store)
+        transactions = Transactions(
+            store, self._lease.id, invoker=self._invoker, stop=self._stop, put=self._report.called
+        )
+        ended = await transactions.run(handler, rows)
+        self.error = self.error or ended.error  # the rows that were not begun are handed back
+        self.counts.done += len(ended.done)
+        self.counts.fenced += len(ended.fenced)
+        self._report.settled(ended.done, Fate.DONE)
+        self._report.fenced(len(ended.fenced))
+        for row in ended.fenced:
+            self._jobs.lose(row)
+        for row in (*ended.done, *ended.fenced):
+            self._over(row, DONE)
+        self._judge_list(ended.failed)
+        self._skip(rows, ended)
+
+    def _skip(self, rows: Sequence[Row], ended: Ended) -> None:
+        """Rows of a transaction that were passed over, since one before them in their run failed or was lost."""
+        rest = [row for row in rows if row.id not in self._judged and ended.over(row)]
+        self._leave([row for row in rest if not self._jobs.lost(row)], lost=False)
+        self._leave([row for row in rest if self._jobs.lost(row)], lost=True)
+
+    def _put(self, job: Job, verdict: Verdict, seconds: float) -> None:
+        self._report.called(job, verdict, seconds)
+        argument = job[1]
+        if argument.__class__ is not list:
+            self._judge(argument, verdict)
+            if verdict is not DONE:
+                self._report.judged(argument, verdict)
+            return
+        self._judge_list([(row, verdict) for row in argument])
+
+    def _judge_list(self, verdicts: Sequence[tuple[Row, Verdict]]) -> None:
+        """Rows that ended together. Of a run that failed the first is written; that write hands the others back."""
+        failed: set[str] = set()
+        for row, verdict in verdicts:
+            if row.ordering_key is not None and verdict.fate is not Fate.DONE:
+                if row.ordering_key in failed:
+                    self._leave([row], lost=self._jobs.lost(row))
+                    continue
+                failed.add(row.ordering_key)
+            self._judge(row, verdict)
+            self._report.judged(row, verdict)
+
+    def _judge(self, row: Row, verdict: Verdict) -> None:
+        """A verdict that is to be written."""
         self._judged.add(row.id)
         self._verdicts.append((row, verdict))
         self._news.set()
+        if row.ordering_key is not None:
+            self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
+
+    def _over(self, row: Row, verdict: Verdict) -> None:
+        """A row for which nothing is left to be written."""
+        self._judged.add(row.id)
+        self._outstanding.pop(row.id, None)
+        self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
+
+    def _leave(self, rest: Sequence[Row], *, lost: bool) -> None:
+        """The rest of a run: the write of the row before hands it back, or it is with somebody else."""
+        for row in rest:
+            self._judged.add(row.id)
+            self._outstanding.pop(row.id, None)
+        if lost:
+            self.counts.fenced += len(rest)
+            self._report.fenced(len(rest))
+        else:
+            self.counts.released += len(rest)
+            self._report.settled(rest, Fate.RELEASED)
 
     def _close(self, *, lost: bool) -> None:
         """All verdicts are in: what was never started, or was cut, is handed back, unless it is no longer ours."""
         unjudged = [row for row in self._rows if row.id not in self._judged]
         if lost:
             self.counts.fenced += len(unjudged)
+            self._report.fenced(len(unjudged))
         else:
-            for row in unjudged:
-                self._put(row, RELEASED)
+            # Not by _judge: the rows of a run go back together.
+            self._judged.update(row.id for row in unjudged)
+            self._verdicts += [(row, RELEASED) for row in unjudged]
         self._all_in.set()
         self._news.set()
 
@@ -134,8 +237,10 @@ class Batch:
             await self._news.wait()
             self._news.clear()
             if not self._all_in.is_set():
+                # Not wait_for: on Python 3.11 it may swallow a cancellation.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._all_in.wait(), _LINGER)
+                    async with asyncio.timeout(_LINGER):
+                        await self._all_in.wait()
             verdicts, self._verdicts = self._verdicts, []
             await self._write(verdicts)
 
@@ -182,10 +287,18 @@ class Batch:
         setattr(counts, name, getattr(counts, name) + settled.changed - settled.dead)
         for row, _ in group:
             self._outstanding.pop(row.id, None)
-            # Which rows of a group were fenced is not told: then only their number is known.
-            if not settled.fenced:
-                dead = fate is Fate.RETRIED and settled.dead and row.attempts >= row.max_attempts
-                self._observe(row, Fate.DEAD if dead else fate)
+            if row.id in settled.lost:
+                self._jobs.lose(row)
+        self._report.fenced(settled.fenced)
+        # Which rows of a group were fenced is not told: then only their number is known.
+        if settled.fenced:
+            return
+        died = [row for row, _ in group if row.attempts >= row.max_attempts] if settled.dead else []
+        if fate is Fate.RETRIED and died:
+            self._report.settled(died, Fate.DEAD)
+            self._report.settled((row for row, _ in group if row.attempts < row.max_attempts), fate)
+        else:
+            self._report.settled((row for row, _ in group), fate)
 
 
 def _failure(row: Row, verdict: Verdict) -> Failure:

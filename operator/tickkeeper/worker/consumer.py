@@ -15,6 +15,7 @@ from bullmq.job_scheduler import JobScheduler
 from bullmq.redis_connection import RedisConnection
 from redis.asyncio import Redis
 
+from tickkeeper.bullmq.clients import close
 from tickkeeper.bullmq.errors import REDIS_ERRORS
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.worker.cron import repeat_strategy
@@ -123,7 +124,7 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
         for client in (self.client, self.bclient):
             with suppress(Exception):
                 async with asyncio.timeout(_HANG_UP):
-                    await client.aclose()
+                    await close(client)
 
     def emit(self, event_name: str, *args: Any, **kwargs: Any) -> None:
         """Tell the listeners. One that raises would end run(), or the stalled check, without a word."""

@@ -9,15 +9,13 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tickkeeper.outbox.store import Row
-
 #: Seconds that a handler may take for one row unless it says otherwise.
 DEFAULT_TIMEOUT = 60.0
 ENTRY_POINT_GROUP = "tickkeeper.handlers"
 _MARK = "__tickkeeper_handler__"
 _MAX_KIND = 128
 
-Handle = Callable[[Row], Any]
+Handle = Callable[..., Any]
 F = TypeVar("F", bound=Handle)
 
 
@@ -69,7 +67,9 @@ class Kinds:
 class Handler:
     """One handler: ``call`` is awaited when ``is_async``, else run in a thread of its own.
 
-    ``timeout`` in seconds; None means the worker's default.
+    ``timeout`` in seconds; None means the worker's default. ``concurrency``: calls at once in one process; None means
+    only the tick's own bound. ``batch``: it is called with a list of rows. ``transaction``: it is called with the
+    connection too, in whose transaction the rows leave.
     """
 
     name: str
@@ -77,31 +77,61 @@ class Handler:
     call: Handle
     is_async: bool
     timeout: float | None = None
+    concurrency: int | None = None
+    batch: bool = False
+    transaction: bool = False
 
 
-def handler(*kinds: str, timeout: float | None = None) -> Callable[[F], F]:
+def handler(
+    *kinds: str,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    batch: bool = False,
+    transaction: bool = False,
+) -> Callable[[F], F]:
     """Mark a function as the handler of ``kinds`` (exact, or ``prefix.*``); it stays callable as it was.
 
     ``async def`` runs on the event loop and must not block it; ``def`` runs in a thread. It gets the ``Row``.
-    ``timeout``: seconds for one row. A thread cannot be stopped: after its time-out it is left alone, its row is
+    ``timeout``: seconds for one call. A thread cannot be stopped: after its time-out it is left alone, its row is
     retried, and both may run at once, so a sync handler needs time-outs of its own.
+    ``concurrency``: how many calls may run at once in one process, over all tenants.
+    ``batch``: it gets the list of a batch's rows and succeeds or fails whole; rows that failed before come in lists of
+    one.
+    ``transaction``: an ``async def`` that gets a psycopg connection as well, ``(row, connection)`` or ``(rows,
+    connection)``. What it writes there is committed together with the row's leaving the outbox: exactly once. Commit
+    and rollback are not its own. Rows of one batch share the transaction, each with a savepoint.
     """
     if not kinds:
         raise HandlerError("@handler needs at least one kind")
     wanted = Kinds.of(*kinds)
+    where = f"@handler({kinds[0]!r})"
     if timeout is not None and not timeout > 0:
-        raise HandlerError(f"@handler({kinds[0]!r}): timeout must be more than 0 seconds, not {timeout!r}")
+        raise HandlerError(f"{where}: timeout must be more than 0 seconds, not {timeout!r}")
+    if concurrency is not None and not _is_count(concurrency):
+        raise HandlerError(f"{where}: concurrency must be a whole number of at least 1, not {concurrency!r}")
+    options = {"timeout": timeout, "concurrency": concurrency, "batch": batch, "transaction": transaction}
 
     def mark(function: F) -> F:
-        setattr(function, _MARK, (wanted, timeout))
+        if transaction and not _is_async(function):
+            raise HandlerError(f"{where}: transaction=True needs an async def, since its connection is asynchronous")
+        setattr(function, _MARK, (wanted, options))
         return function
 
     return mark
 
 
-def as_handler(call: Handle, kinds: Kinds, *, timeout: float | None = None, name: str | None = None) -> Handler:
+def as_handler(
+    call: Handle,
+    kinds: Kinds,
+    *,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    batch: bool = False,
+    transaction: bool = False,
+    name: str | None = None,
+) -> Handler:
     """A handler from any callable."""
-    return Handler(name or _name(call), kinds, call, _is_async(call), timeout)
+    return Handler(name or _name(call), kinds, call, _is_async(call), timeout, concurrency, batch, transaction)
 
 
 class Registry:
@@ -127,6 +157,12 @@ class Registry:
             return exact
         fitting = [prefix for prefix in self._prefixes if kind.startswith(prefix)]
         return self._prefixes[max(fitting, key=len)] if fitting else None
+
+    @property
+    def transactional(self) -> list[str]:
+        """The names of the handlers that want the transaction in which their rows leave."""
+        found = {each.name for table in (self._exact, self._prefixes) for each in table.values() if each.transaction}
+        return sorted(found)
 
     @property
     def kinds(self) -> Kinds:
@@ -173,9 +209,11 @@ def handlers_of(target: Any, where: str) -> list[Handler]:
     marked = {id(each): each for each in candidates if callable(each) and hasattr(each, _MARK)}
     if not marked:
         raise HandlerError(f"{where}: no function marked with @handler")
-    return [
-        as_handler(each, kinds, timeout=timeout) for each in marked.values() for kinds, timeout in [vars(each)[_MARK]]
-    ]
+    return [as_handler(each, kinds, **options) for each in marked.values() for kinds, options in [vars(each)[_MARK]]]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_async(call: Handle) -> bool:

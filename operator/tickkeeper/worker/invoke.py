@@ -1,113 +1,228 @@
-"""Running one handler for one row: whatever it does, a verdict comes back and the tick goes on.
+"""Running handlers: whatever one does, a verdict comes back and the tick goes on.
 
-Each call has a task of its own, so that its cancellation is told apart from ours: a handler that raises
-CancelledError would otherwise end the BullMQ worker without an event.
+Handlers run one after another in a task that is theirs (a ``_Seat``), so that their cancellation is told apart from
+ours: one that raises CancelledError would otherwise end the BullMQ worker without an event. A task for each row would
+be plainer, and cost more than all the rest of a quick row (docs/decisions/0010); so a seat is given up for a new one
+only after a cancellation. Each call has a context (``contextvars``) of its own.
 """
 
 import asyncio
 import contextvars
 import inspect
-import threading
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from time import monotonic  # which is the event loop's clock
 from typing import Any
 
 from tickkeeper.outbox.store import Row
+from tickkeeper.worker.gates import Gates
 from tickkeeper.worker.handlers import Handler
-from tickkeeper.worker.outcome import Verdict, failed, judge_raise, judge_return
+from tickkeeper.worker.outcome import DONE, Verdict, failed, judge_raise, judge_return
+from tickkeeper.worker.pressure import Pressure
+from tickkeeper.worker.threads import Threads
 
 # How long a cancelled handler may take to clean up before it is left alone.
 _CLEANUP_SECONDS = 2.0
+# Quick handlers never suspend: the event loop gets its turn after so many seconds.
+_SLICE = 0.004
+
+#: A handler, and what it is called with: a row, or a list of rows.
+Job = tuple[Handler, Any]
+#: What became of a job, and the seconds that its handler took.
+Put = Callable[[Job, Verdict, float], None]
 
 
 class Invoker:
     """Calls handlers; ``abandoned`` counts those that were told to stop and still run."""
 
-    def __init__(self, *, default_timeout: float, cleanup_seconds: float = _CLEANUP_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        default_timeout: float,
+        cleanup_seconds: float = _CLEANUP_SECONDS,
+        pressure: Pressure | None = None,
+    ) -> None:
         self._default_timeout = default_timeout
-        self._cleanup = cleanup_seconds
-        self._abandoned: set[asyncio.Task[Verdict]] = set()
-        self._threads = 0
+        self.cleanup = cleanup_seconds
+        self.threads = Threads()
+        self.gates = Gates()
+        self.pressure = pressure or Pressure()
+        self._abandoned: set[asyncio.Task[Any]] = set()
         #: held while a row runs that may kill the process, or that cannot afford another's doing so
         self.alone = asyncio.Lock()
 
     @property
     def abandoned(self) -> int:
         """Handlers told to stop that still run, threads included."""
-        return len(self._abandoned) + self._threads
+        return len(self._abandoned) + self.threads.left
+
+    def timeout_of(self, handler: Handler) -> float:
+        """Seconds that it may take."""
+        return handler.timeout or self._default_timeout
 
     async def __call__(self, handler: Handler, row: Row) -> Verdict:
-        """The verdict on ``row``. Cancelling this cancels the handler, and raises."""
-        timeout = handler.timeout or self._default_timeout
-        task = asyncio.create_task(self._judged(handler, row), name=f"handler {handler.name}")
-        try:
-            await asyncio.wait({task}, timeout=timeout)
-            if task.done():
-                return _result(task)
-        except asyncio.CancelledError:
-            await self._stop(task)
-            raise
-        await self._stop(task)
-        return failed(f"timed out: the handler {handler.name} took longer than {timeout:g} s")
+        """The verdict on one row. Cancelling this cancels the handler, and raises."""
+        got: list[Verdict] = []
+        await self.work([(handler, row)], lambda _job, verdict, _seconds: got.append(verdict))
+        return got[0]
 
-    async def _stop(self, task: asyncio.Task[Verdict]) -> None:
-        task.cancel()
+    async def work(self, jobs: Iterable[Job], put: Put) -> None:
+        """Run jobs one after another, each with its verdict ``put``, until there are no more.
+
+        Cancelling this cancels the handler that runs, whose verdict is not put, and raises.
+        """
+        waiting = iter(jobs)
+        while True:
+            seat = _Seat(self, waiting, put)
+            try:
+                if await seat.over:
+                    return
+            except asyncio.CancelledError:
+                seat.stop()
+                await asyncio.wait({seat.task}, timeout=self.cleanup)
+                raise
+
+    def told_to_stop(self, task: "asyncio.Task[Any]") -> None:
+        """Count a handler's task as abandoned until it ends."""
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
-        await asyncio.wait({task}, timeout=self._cleanup)
 
-    async def _judged(self, handler: Handler, row: Row) -> Verdict:
-        try:
-            value = await (handler.call(row) if handler.is_async else self._in_thread(handler.call, row))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler does not end the worker
-            return judge_raise(error)
-        return judge_return(_finished(value))
 
-    async def _in_thread(self, call: Callable[[Row], Any], row: Row) -> Any:
-        """Run a blocking call in a thread of its own.
+class _Seat:
+    """A task in which handlers run one after another. ``over``: True when no job is left, False for a new seat."""
 
-        Not the loop's pool: a few hung calls would fill it, and the interpreter waits for its threads at exit.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
+    def __init__(self, invoker: Invoker, jobs: Iterator[Job], put: Put) -> None:
+        self._invoker = invoker
+        self._jobs = jobs
+        self._put = put
+        self._loop = asyncio.get_running_loop()
+        self._job: Job | None = None
+        self._began = self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
+        self._stopped = False
+        self.over: asyncio.Future[bool] = self._loop.create_future()
+        self.task = asyncio.create_task(self._run(), name="handlers")
+        self.task.add_done_callback(self._ended)
 
-        def settle(value: Any, error: BaseException | None) -> None:
-            if future.cancelled():
-                self._threads -= 1
-            elif error is None:
-                future.set_result(value)
+    def stop(self) -> None:
+        """Cancel the handler that runs; its verdict is not wanted."""
+        self._stopped = True
+        self._cancel()
+
+    async def _run(self) -> bool:
+        """True when no job is left."""
+        now, call, context = monotonic, self._invoker.threads.call, contextvars.copy_context
+        told = self.task.cancelling
+        slice_ends = now() + _SLICE
+        for job in self._jobs:
+            handler, argument = job
+            self._begin(job, now())
+            try:
+                if handler.is_async:
+                    value = await _within(context(), handler.call(argument))
+                else:
+                    value = await call(handler.call, argument)
+                verdict = DONE if value is None else judge_return(_finished(value))
+            except asyncio.CancelledError:
+                if self._told():
+                    raise
+                verdict = failed("the handler was cancelled from within (CancelledError)")
+            except Exception as error:  # noqa: BLE001 - that is what a verdict is for
+                verdict = judge_raise(error)
+            except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler does not end the worker
+                self._finish(judge_raise(error))
+                return False
+            self._finish(verdict)
+            if told() or self._late:
+                return False
+            if now() >= slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = now() + _SLICE
+        return True
+
+    def _begin(self, job: Job, now: float) -> None:
+        self._job, self._began = job, now
+        self._deadline = deadline = now + self._invoker.timeout_of(job[0])
+        # One timer for many calls: it looks at what runs when it fires.
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm(deadline)
+
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._job is None or self.task.done():
+            return
+        if monotonic() < self._deadline:
+            self._arm(self._deadline)
+            return
+        self._late = True
+        self._cancel()
+        self._loop.call_later(self._invoker.cleanup, self._give_up)
+
+    def _cancel(self) -> None:
+        if not self.task.done():
+            self._invoker.told_to_stop(self.task)
+            self.task.cancel()
+
+    def _told(self) -> bool:
+        return self._late or self._stopped or self.task.cancelling() > 0
+
+    def _finish(self, verdict: Verdict) -> None:
+        job, self._job = self._job, None
+        if job is None or self._stopped:
+            return
+        if self._late:
+            handler = job[0]
+            limit = self._invoker.timeout_of(handler)
+            verdict = failed(f"timed out: the handler {handler.name} took longer than {limit:g} s", late=True)
+        self._put(job, verdict, monotonic() - self._began)
+
+    def _give_up(self) -> None:
+        """The handler does not end: its verdict is a time-out, and somebody else takes the next job."""
+        if not self.task.done():
+            self._finish(DONE)
+            self._end(False)
+
+    def _ended(self, task: "asyncio.Task[bool]") -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if task.cancelled():
+            self._finish(failed("the handler was cancelled from within (CancelledError)"))
+            self._end(False)
+        elif error := task.exception():
+            if not self.over.done():
+                self.over.set_exception(error)
+        else:
+            self._end(task.result())
+
+    def _end(self, exhausted: bool) -> None:
+        if not self.over.done():
+            self.over.set_result(exhausted)
+
+
+@types.coroutine
+def _within(context: contextvars.Context, call: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Await ``call`` in a context: what one handler sets there, the next one of the task does not see."""
+    run, send, throw = context.run, call.send, call.throw
+    try:
+        waited = run(send, None)
+        while True:
+            try:
+                value = yield waited
+            except GeneratorExit:
+                call.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is the handler's, a cancellation for example
+                waited = run(throw, error)
             else:
-                future.set_exception(error)
-
-        def run() -> None:
-            value, error = None, None
-            try:
-                value = context.run(call, row)
-            except BaseException as caught:  # noqa: BLE001 - handed over to the loop
-                error = caught
-            # A future takes no StopIteration, and SystemExit would end the loop.
-            if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | GeneratorExit):
-                error = RuntimeError(f"{type(error).__name__}: {error}")
-            try:
-                loop.call_soon_threadsafe(settle, value, error)
-            except RuntimeError:
-                return  # the loop is gone, and with it whoever waited
-
-        threading.Thread(target=run, daemon=True, name=f"handler row {row.id}").start()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.cancelled():
-                self._threads += 1
-            raise
-
-
-def _result(task: asyncio.Task[Verdict]) -> Verdict:
-    if task.cancelled():
-        return failed("the handler was cancelled from within (CancelledError)")
-    return task.result()
+                waited = run(send, value)
+    except StopIteration as stop:
+        return stop.value
 
 
 def _finished(value: Any) -> Any:

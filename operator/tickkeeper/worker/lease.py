@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from uuid import UUID
 
+from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.outbox.store import OutboxStore
 from tickkeeper.telemetry.logs import get_logger
 
@@ -41,6 +42,7 @@ class Lease:
         """
         third = self._length.total_seconds() / 3
         while True:
+            raise_if_cancelled()
             await asyncio.sleep(max(0.0, self._since + third - self._clock()))
             if not outstanding:
                 await asyncio.sleep(third)  # everything is written; the batch is about to end

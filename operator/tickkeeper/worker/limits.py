@@ -8,6 +8,8 @@ from tickkeeper.worker.handlers import HandlerError, Kinds
 
 DEFAULT_BATCH_SIZE = 500
 DEFAULT_HANDLER_CONCURRENCY = 16
+#: One claim is under way while another batch is handled; a third cost more CPU and was no faster.
+DEFAULT_LANES = 2
 
 # One interval, so that a schedule may use what it asked for, within what is fair to the others on the queue.
 _LEAST_BUDGET = timedelta(seconds=1)
@@ -17,13 +19,17 @@ _BUDGET_WITHOUT_INTERVAL = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``wanted`` None means every kind that has a handler; ``lease`` None means the store's own."""
+    """``wanted`` None means every kind that has a handler; ``lease`` None means the store's own.
+
+    ``concurrency``: handlers at once; ``lanes``: batches at once, of which the later ones wait for handlers.
+    """
 
     wanted: Kinds | None = None
     lease: timedelta | None = None
     batch_size: int = DEFAULT_BATCH_SIZE
     budget: timedelta = _BUDGET_WITHOUT_INTERVAL
     concurrency: int = DEFAULT_HANDLER_CONCURRENCY
+    lanes: int = DEFAULT_LANES
 
 
 def limits_of(tick: TickOptions, *, every_ms: int | None, defaults: Limits) -> Limits:
@@ -41,6 +47,7 @@ def limits_of(tick: TickOptions, *, every_ms: int | None, defaults: Limits) -> L
         batch_size=tick.batch_size or defaults.batch_size,
         budget=budget_of(tick.time_budget_ms, every_ms, defaults.budget),
         concurrency=defaults.concurrency,
+        lanes=defaults.lanes,
     )
 
 

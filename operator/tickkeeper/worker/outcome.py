@@ -68,12 +68,16 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A row's fate with what it needs: ``error`` for RETRIED and DEAD, ``after`` and ``until`` where given."""
+    """A row's fate with what it needs: ``error`` for RETRIED and DEAD, ``after`` and ``until`` where given.
+
+    ``late``: the handler was told to stop, and may still run.
+    """
 
     fate: Fate
     error: str = ""
     after: timedelta | None = None
     until: datetime | None = None
+    late: bool = False
 
 
 DONE = Verdict(Fate.DONE)
@@ -102,9 +106,9 @@ def judge_raise(error: BaseException) -> Verdict:
             return failed(describe(error))
 
 
-def failed(text: str) -> Verdict:
+def failed(text: str, *, late: bool = False) -> Verdict:
     """A failure with the store's own back-off."""
-    return Verdict(Fate.RETRIED, clean(text))
+    return Verdict(Fate.RETRIED, clean(text), late=late)
 
 
 def not_before(until: datetime, now: datetime) -> datetime:

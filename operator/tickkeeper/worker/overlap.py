@@ -12,6 +12,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
+from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.telemetry.logs import get_logger
 
@@ -68,6 +69,8 @@ class Running:
                 if started >= held_until:
                     _log.warning("running key could not be renewed in time", key=self._key, error=error)
                     return
+            # One that went on would take the key again after its release, and no tick of the schedule would ever run.
+            raise_if_cancelled()
 
     async def release(self) -> None:
         """Give the key back if it is still ours. Never raises: it expires by itself."""

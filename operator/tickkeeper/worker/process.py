@@ -13,14 +13,15 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from tickkeeper.bullmq.clients import Use, connect
+from tickkeeper.bullmq.clients import Use, close, connect
+from tickkeeper.outbox.mnemora import MnemoraOutbox
 from tickkeeper.outbox.postgres import PostgresOutbox
 from tickkeeper.outbox.store import OutboxStore
 from tickkeeper.telemetry import logs
 from tickkeeper.telemetry.http import Health, TelemetryServer
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.telemetry.redaction import describe
-from tickkeeper.worker.handlers import Registry, load
+from tickkeeper.worker.handlers import HandlerError, Registry, load
 from tickkeeper.worker.http_route import HttpDelivery
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.outcome import clean
@@ -39,9 +40,21 @@ _LAST_STEPS = 1.0
 def build_registry(settings: WorkerSettings, delivery: HttpDelivery) -> Registry:
     """Handlers of modules, entry points and routes. Raises HandlerError, RoutesError."""
     registry = Registry(load(settings.handlers))
+    if settings.store == "mnemora" and (transactional := registry.transactional):
+        raise HandlerError(f"{transactional[0]}: transaction=True is not to be had with TICKKEEPER_STORE=mnemora")
     for route, secret in read_routes(settings.routes) if settings.routes else ():
         registry.add(delivery.handler(route, secret))
     return registry
+
+
+def build_store(settings: WorkerSettings) -> PostgresOutbox | MnemoraOutbox:
+    """The outbox, not yet opened."""
+    make = MnemoraOutbox if settings.store == "mnemora" else PostgresOutbox
+    return make(
+        settings.database_url.get_secret_value(),
+        schema=settings.schema_name,
+        max_connections=settings.database_connections,
+    )
 
 
 class WorkerProcess:
@@ -58,8 +71,9 @@ class WorkerProcess:
         self._stop = asyncio.Event()
         self._outbox_fault: str | None = "outbox: not reached yet"
         self.metrics = WorkerMetrics()
-        invoker = Invoker(default_timeout=settings.handler_timeout_seconds)
+        invoker = Invoker(default_timeout=settings.handler_timeout_seconds, pressure=settings.pressure())
         self.metrics.abandoned.set_function(lambda: invoker.abandoned)
+        self.metrics.rows_in_hand.set_function(lambda: invoker.pressure.held.rows)
         self._keys = self._connect(blocking=False)
         bench = Bench(
             store=store,
@@ -141,7 +155,7 @@ class WorkerProcess:
                 processor.cut()
             await asyncio.wait(late)
         left = max(_LAST_STEPS / 5, min(_LAST_STEPS, began + grace - _LAST_STEPS / 5 - time.monotonic()))
-        steps = (self._keys.aclose(), self._delivery.close(), self._store.close(), self.server.stop())
+        steps = (close(self._keys), self._delivery.close(), self._store.close(), self.server.stop())
         await asyncio.gather(*(_briefly(step, left) for step in steps))
         _log.info("stopped", after_seconds=round(time.monotonic() - began, 2))
 
@@ -199,11 +213,7 @@ def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) ->
 
 
 async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) -> None:
-    store = PostgresOutbox(
-        settings.database_url.get_secret_value(),
-        schema=settings.database_schema,
-        max_connections=settings.database_connections,
-    )
+    store = build_store(settings)
     process = WorkerProcess(settings, registry, store=store, delivery=delivery)
     await process.listen()
     _on_signals(process, asyncio.get_running_loop(), settings.grace_seconds)

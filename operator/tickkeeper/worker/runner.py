@@ -10,6 +10,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from tickkeeper.bullmq.clients import close
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.worker.consumer import Consumer, Process
@@ -106,8 +107,7 @@ class QueueRunner:
                 if not consumer.closing:
                     await _discard(consumer)
             if not self._closing.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), _RETRY)
+                await self._pause()
 
     async def _serve(self, consumer: Consumer) -> None:
         """Run one consumer to its end, and say what ended it."""
@@ -133,8 +133,7 @@ class QueueRunner:
                 policy = await consumer.prepare()
             except Exception as error:  # noqa: BLE001 - whatever keeps us from starting is tried again
                 self._contact.note(error)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), _RETRY)
+                await self._pause()
                 continue
             self._contact.note(None)
             if policy not in ("noeviction", "unknown"):
@@ -143,6 +142,12 @@ class QueueRunner:
                 )
             return True
         return False
+
+    async def _pause(self) -> None:
+        """Until the next try, or until the end. Not wait_for: on Python 3.11 it may swallow a cancellation."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RETRY):
+                await self._closing.wait()
 
     def _build(self) -> Consumer:
         consumer = Consumer(
@@ -200,7 +205,7 @@ class QueueRunner:
             _log.debug("marker not passed on", queue=self._queue, error=error)
         finally:
             with suppress(Exception):
-                await client.aclose()
+                await close(client)
 
 
 async def _discard(consumer: Consumer) -> None:

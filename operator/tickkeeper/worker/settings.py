@@ -11,8 +11,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.bullmq.environment import OptionalPath, OptionalSecret, OptionalText, listed, redis_settings
 from tickkeeper.outbox.dsn import Dsn
+from tickkeeper.outbox.mnemora.store import DEFAULT_SCHEMA as MNEMORA_SCHEMA
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA, check_schema_name
-from tickkeeper.worker.limits import DEFAULT_BATCH_SIZE, DEFAULT_HANDLER_CONCURRENCY, Limits
+from tickkeeper.worker.limits import DEFAULT_BATCH_SIZE, DEFAULT_HANDLER_CONCURRENCY, DEFAULT_LANES, Limits
+from tickkeeper.worker.pressure import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS, Pressure
 from tickkeeper.worker.runner import QueueOptions
 
 List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(listed)]
@@ -32,8 +34,10 @@ class WorkerSettings(BaseSettings):
     redis_key_file: OptionalPath = Field(None, description="PEM file of its key")
 
     database_url: SecretStr = Field(description="postgresql://user:password@host/database")
-    database_schema: str = DEFAULT_SCHEMA
-    store: Literal["tickkeeper"] = Field("tickkeeper", description="whose outbox table it is")
+    database_schema: str | None = Field(
+        None, description=f"default: {DEFAULT_SCHEMA}, or {MNEMORA_SCHEMA} with the store mnemora"
+    )
+    store: Literal["tickkeeper", "mnemora"] = Field("tickkeeper", description="whose outbox table it is")
     database_connections: int = Field(4, ge=1, le=100, description="at most, per process")
 
     queue: List = Field((), description="queue to work, default ticks; goes before TICKKEEPER_QUEUES")
@@ -42,6 +46,15 @@ class WorkerSettings(BaseSettings):
     concurrency: int = Field(10, ge=1, le=1000, description="ticks at once, per queue")
     handler_concurrency: int = Field(
         DEFAULT_HANDLER_CONCURRENCY, ge=1, le=1000, description="handlers at once, per tick"
+    )
+    lanes: int = Field(
+        DEFAULT_LANES, ge=1, le=16, description="batches at once, per tick: the next is claimed while one is handled"
+    )
+    max_rows: int = Field(
+        DEFAULT_MAX_ROWS, ge=1, le=1_000_000, description="claimed at once, per process; beyond that no claim is made"
+    )
+    max_bytes: int = Field(
+        DEFAULT_MAX_BYTES, ge=1024, le=2**40, description="of their payloads, roughly; one claim may go beyond it"
     )
     handlers: List = Field((), description="modules with handlers, with commas between")
     routes: OptionalPath = Field(None, description="file of HTTP routes, YAML or JSON")
@@ -98,8 +111,8 @@ class WorkerSettings(BaseSettings):
 
     @field_validator("database_schema")
     @classmethod
-    def _schema_name(cls, name: str) -> str:
-        return check_schema_name(name)
+    def _schema_name(cls, name: str | None) -> str | None:
+        return None if name is None else check_schema_name(name)
 
     @field_validator("redis_ca_file", "redis_cert_file", "redis_key_file", "routes")
     @classmethod
@@ -150,6 +163,11 @@ class WorkerSettings(BaseSettings):
         return tuple(dict.fromkeys(self.queue or self.queues or ("ticks",)))
 
     @property
+    def schema_name(self) -> str:
+        """The database schema of the outbox."""
+        return self.database_schema or (MNEMORA_SCHEMA if self.store == "mnemora" else DEFAULT_SCHEMA)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """What no log may show."""
         given = (self.redis_url, self.redis_password, self.database_url)
@@ -178,6 +196,10 @@ class WorkerSettings(BaseSettings):
             worker_name=socket.gethostname(),
         )
 
+    def pressure(self) -> Pressure:
+        """What bounds all ticks of the process together."""
+        return Pressure(max_rows=self.max_rows, max_bytes=self.max_bytes)
+
     def limits(self) -> Limits:
         """What bounds a tick that says nothing itself."""
         return Limits(
@@ -185,6 +207,7 @@ class WorkerSettings(BaseSettings):
             batch_size=self.batch_size,
             budget=timedelta(seconds=self.time_budget_seconds),
             concurrency=self.handler_concurrency,
+            lanes=self.lanes,
         )
 
 

@@ -1,12 +1,15 @@
 """One tick: drain one tenant's outbox until it is empty or the time budget is used."""
 
+import asyncio
 import time
 from contextlib import nullcontext
+from typing import cast
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tickkeeper.outbox.store import Claim, Oldest, OutboxStore, Row
+from tickkeeper.outbox.store import Claim, Oldest, OutboxStore
 from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.worker.batch import Batch, Counts
@@ -14,10 +17,12 @@ from tickkeeper.worker.handlers import Handler, Registry
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.lease import Lease
 from tickkeeper.worker.limits import Limits, ended
-from tickkeeper.worker.outcome import Fate, Verdict
+from tickkeeper.worker.report import Report
 from tickkeeper.worker.stop import Stop
 
 _log = get_logger(__name__)
+
+_NOTHING = UUID(int=0)
 
 
 class TickResult(BaseModel):
@@ -83,22 +88,17 @@ class _Drain:
         self._limits = limits
         self._lease = limits.lease or store.default_lease
         self._stop = stop
-        self._metrics = metrics
+        self._report = Report(registry, metrics)
+        self._seats = asyncio.Semaphore(limits.concurrency)
+        self._lanes_left: set[asyncio.Task[str | None]] = set()
+        self._working: set[asyncio.Task[str | None]] = set()
+        self._failed = False
         self._counts = Counts()
         self._kinds: list[str] | None = None
 
     async def run(self) -> TickResult:
         began = time.monotonic()
-        empty = False
-        while not (
-            end := ended(
-                stop_reason=self._stop.reason,
-                elapsed=time.monotonic() - began,
-                budget=self._limits.budget,
-                empty=empty,
-            )
-        ):
-            empty = await self._one_batch()
+        end = await self._lanes(began)
         oldest, unsupported = await self._left(end)
         counts = self._counts
         return TickResult(
@@ -116,37 +116,122 @@ class _Drain:
             ended=end,
         )
 
-    async def _one_batch(self) -> bool:
-        """Claim and work one batch; True when there was nothing to claim."""
-        kinds = await self._claimable()
-        if not kinds:
-            return True
-        since = time.monotonic()
+    async def _lanes(self, began: float) -> str:
+        """Drain in as many lanes as there is work for, and say why it ended; raises what ended a lane.
+
+        No TaskGroup: it would cancel the batches of the others, whose effects have happened.
+        """
+        self._start(began)
+        error: BaseException | None = None
+        end = ""
+        try:
+            while self._lanes_left:
+                done, _ = await asyncio.wait(self._lanes_left, return_when=asyncio.FIRST_COMPLETED)
+                self._lanes_left -= done
+                for lane in done:
+                    if failed := lane.exception():
+                        error = error or failed
+                    else:
+                        end = lane.result() or end
+        finally:
+            for lane in self._lanes_left:
+                lane.cancel()
+            await asyncio.gather(*self._lanes_left, return_exceptions=True)
+        if error is not None:
+            raise error
+        return end
+
+    def _start(self, began: float) -> None:
+        lane = asyncio.create_task(self._lane(began), name=f"lane {self._tenant}")
+        self._lanes_left.add(lane)
+        self._working.add(lane)
+
+    async def _lane(self, began: float) -> str | None:
+        try:
+            return await self._batches(began)
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._make_way()
+
+    def _make_way(self) -> None:
+        """This lane counts no more."""
+        self._working.discard(cast("asyncio.Task[str | None]", asyncio.current_task()))
+
+    async def _batches(self, began: float) -> str | None:
+        """Claim and work batches, one after the other; returns what ended it, None where it makes way."""
+        empty, tried, pressure = False, False, self._invoker.pressure
+
+        def over() -> str | None:
+            return ended(
+                stop_reason=self._stop.reason,
+                # On a busy machine the smallest budget is over before the first claim: each tick makes one.
+                elapsed=time.monotonic() - began if tried else 0.0,
+                budget=self._limits.budget,
+                empty=empty or self._failed,
+            )
+
+        while not (end := over()):
+            tried = True
+            if pressure.full:
+                await pressure.room(lambda: over() is None)
+                continue
+            kinds = await self._claimable()
+            since = time.monotonic()
+            claim = Claim(_NOTHING) if not kinds else await self._claim(kinds)
+            self._counts.dead += claim.buried
+            self._report.buried(claim.buried)
+            if not claim.rows:
+                empty = not claim.buried
+                continue
+            if claim.alone and len(self._working) > 1:
+                # It shall not take the other lanes' rows along. The last lane that is left claims it again.
+                self._make_way()
+                await self._store.release(claim.lease_id, [row.id for row in claim.rows])
+                return None
+            if claim.alone and self._invoker.alone.locked():
+                await self._wait_for_turn(claim)
+                continue
+            full = len(claim.rows) >= self._limits.batch_size
+            if full and len(self._working) < self._limits.lanes and over() is None:
+                self._start(began)
+            await self._work(claim, since)
+        return end
+
+    async def _claim(self, kinds: list[str]) -> Claim:
+        began = time.monotonic()
         claim = await self._store.claim(self._tenant, kinds=kinds, limit=self._limits.batch_size, lease=self._lease)
-        self._counts.dead += claim.buried
-        if not claim.rows:
-            return not claim.buried
-        if claim.alone and self._invoker.alone.locked():
-            await self._wait_for_turn(claim)
-            return False
+        self._report.claimed(len(claim.rows), time.monotonic() - began)
+        return claim
+
+    async def _work(self, claim: Claim, since: float) -> None:
         lease = Lease(self._store, claim.lease_id, self._lease, since=since, clock=time.monotonic)
         batch = Batch(
             self._store,
             claim.rows,
             lease,
-            invoke=self._invoke,
+            handler_of=self._handler_of,
+            invoker=self._invoker,
+            seats=self._seats,
             concurrency=self._limits.concurrency,
             stop=self._stop,
-            observe=self._observe,
+            report=self._report,
         )
-        async with self._invoker.alone if claim.alone else nullcontext():
-            counts = await batch.run()
-        self._counts.add(counts)
-        if self._metrics and counts.fenced:
-            self._metrics.rows_fenced.inc(counts.fenced)
+        pressure = self._invoker.pressure
+        load = pressure.take(claim.rows)
+        try:
+            async with self._invoker.alone if claim.alone else nullcontext():
+                self._counts.add(await batch.run())
+        finally:
+            pressure.give(load)
         if batch.error is not None:
             raise batch.error
-        return False
+
+    def _handler_of(self, kind: str) -> Handler:
+        handler = self._registry.find(kind)
+        assert handler is not None, f"the store claimed kind {kind!r}, which was not asked for"
+        return handler
 
     async def _wait_for_turn(self, claim: Claim) -> None:
         """Two rows that may kill their worker, or are on their last attempt, do not share one process at a time.
@@ -166,32 +251,6 @@ class _Drain:
             self._kinds = sorted(both.exact | {kind for kind in there if kind in both})
         return self._kinds
 
-    async def _invoke(self, row: Row) -> Verdict:
-        handler = self._registry.find(row.kind)
-        assert handler is not None, f"the store claimed kind {row.kind!r}, which was not asked for"
-        began = time.monotonic()
-        verdict = await self._invoker(handler, row)
-        if self._metrics:
-            self._metrics.handler_seconds.labels(_label(handler, row)).observe(time.monotonic() - began)
-        if verdict.fate in (Fate.RETRIED, Fate.DEAD):
-            _log.warning(
-                "row failed",
-                tenant=row.tenant_id,
-                kind=row.kind,
-                row=str(row.id),
-                attempt=row.attempts,
-                attempts=row.max_attempts,
-                # The store buries a row whose last attempt this was.
-                outcome=(Fate.DEAD if row.attempts >= row.max_attempts else verdict.fate).value,
-                error=verdict.error,
-            )
-        return verdict
-
-    def _observe(self, row: Row, fate: Fate) -> None:
-        handler = self._registry.find(row.kind)
-        if self._metrics and handler is not None:
-            self._metrics.rows.labels(_label(handler, row), fate.value).inc()
-
     async def _left(self, end: str) -> tuple[Oldest, int]:
         """What is still ready, and how many of these rows nobody here handles."""
         try:
@@ -206,11 +265,3 @@ class _Drain:
         if unhandled:
             _log.debug("rows of kinds without a handler", tenant=self._tenant, kinds=sorted(unhandled)[:20])
         return oldest, oldest.ready if unhandled else 0
-
-
-def _label(handler: Handler, row: Row) -> str:
-    """The kind as a metric label: a pattern stays a pattern, so that labels are bounded."""
-    if row.kind in handler.kinds.exact:
-        return row.kind
-    fitting = [prefix for prefix in handler.kinds.prefixes if row.kind.startswith(prefix)]
-    return f"{max(fitting, key=len)}*" if fitting else "?"

@@ -223,3 +223,10 @@ def test_kubectl_explains_a_field(kube_api: KubeApi, api_client: client.ApiClien
     explained = kube_api.kubectl("explain", "tickschedule.spec.everyMs")
     assert "everyMs <integer>" in explained
     assert "The interval between two ticks in milliseconds" in explained
+
+
+def test_kubectl_explains_defaults(kube_api: KubeApi, api_client: client.ApiClient):
+    explained = " ".join(kube_api.kubectl("explain", "ticks.spec").split())
+    assert "Default: ticks." in explained
+    assert "Default: bull." in explained
+    assert "Default: Forbid." in explained

@@ -65,7 +65,7 @@ class PostgresBench:
     async def elapse(self, by: timedelta) -> None:
         await self.connection.execute(
             "UPDATE tickkeeper.outbox SET lease_until = lease_until - %(by)s, available_at = available_at - %(by)s, "
-            "created_at = created_at - %(by)s",
+            "due_at = due_at - %(by)s, created_at = created_at - %(by)s",
             {"by": by},
         )
         await self.connection.execute("UPDATE tickkeeper.outbox_dead SET died_at = died_at - %(by)s", {"by": by})

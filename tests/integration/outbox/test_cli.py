@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tickkeeper.cli.outbox import outbox
 from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, enqueue_many_sync
+from tickkeeper.outbox.version import migrations
 
 
 def run(dsn: str, *arguments: str) -> Result:
@@ -44,10 +45,12 @@ async def dead(letters: str) -> str:
 
 
 def test_migrate(database: str) -> None:
-    assert run(database, "migrate").stdout == "schema tickkeeper: version 0 -> 1 (0001_outbox)\n"
-    assert run(database, "migrate").stdout == "schema tickkeeper: version 1, nothing to do\n"
+    assert run(database, "migrate").stdout == (
+        "schema tickkeeper: version 0 -> 3 (0001_outbox, 0002_ordering_indexes, 0003_ordering)\n"
+    )
+    assert run(database, "migrate").stdout == "schema tickkeeper: version 3, nothing to do\n"
     told = ask(database, "migrate", "--schema", "apart")
-    assert told == {"schema": "apart", "before": 0, "after": 1, "applied": ["0001_outbox"]}
+    assert told == {"schema": "apart", "before": 0, "after": 3, "applied": [each.name for each in migrations()]}
 
 
 def test_stats(dead: str) -> None:
@@ -68,7 +71,10 @@ def test_show(dead: str) -> None:
     told = ask(dead, "show", "1")
     assert (told["state"], told["payload"], told["reason"]) == ("dead", {"n": 0}, "rejected")
     absent = run(dead, "show", "999")
-    assert (absent.exit_code, absent.stderr) == (1, "tickkeeper: no row has id 999\n")
+    assert (absent.exit_code, absent.stderr) == (
+        1,
+        "tickkeeper: no row has id 999: a row leaves the outbox once it is delivered\n",
+    )
 
 
 def test_dead(dead: str) -> None:
@@ -85,9 +91,15 @@ def test_replay(dead: str) -> None:
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "ids, --tenant or --kind, or else --all" in refused.stderr
     assert run(dead, "replay", "3", "--all").exit_code == 2
-    assert ask(dead, "replay", "3", "4") == {"replayed": 1, "skipped": []}
+    one_unknown = run(dead, "replay", "3", "4", "--json")  # 4 is alive
+    assert json.loads(one_unknown.stdout) == {"replayed": 1, "skipped": []}
+    assert (one_unknown.exit_code, one_unknown.stderr) == (1, "tickkeeper: no dead letter has id 4\n")
+    unknown = run(dead, "replay", "999", "3")
+    assert (unknown.exit_code, unknown.stdout) == (1, "replayed 0\n")
+    assert unknown.stderr == "tickkeeper: no dead letter has id 999, 3\n"
+    assert ask(dead, "replay", "2") == {"replayed": 1, "skipped": []}
     lines = run(dead, "replay", "--all").stdout.splitlines()
-    assert lines == ["replayed 1", "skipped 1, their dedup_key has a row in the outbox: 1"]
+    assert lines == ["replayed 0", "skipped 1, their dedup_key has a row in the outbox: 1"]
 
 
 def test_purge(dead: str) -> None:

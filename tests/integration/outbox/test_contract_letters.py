@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.integration.outbox.benches import Bench, claim, ids
-from tickkeeper.outbox import DuplicateRow, Enqueued, Failure, InvalidRow, Replayed
+from tickkeeper.outbox import DuplicateRow, Enqueued, Failure, Replayed
 
 DAY = timedelta(days=1)
 
@@ -62,11 +62,6 @@ async def test_a_claim_frees_the_key_for_good(bench: Bench) -> None:
     await bench.store.release(taken.lease_id, ids(taken))
     assert await bench.enqueue(dedup_key="k") == Enqueued(new.id, "kept")
     assert ids(await claim(bench)) == [old.id, new.id]
-
-
-async def test_ordering_keys_are_not_there_yet(bench: Bench) -> None:
-    with pytest.raises(InvalidRow, match='ordering_key is "k": must be None, strict order per key is not supported'):
-        await bench.enqueue(ordering_key="k")
 
 
 async def test_replay_keeps_the_id_and_gives_all_attempts_back(bench: Bench) -> None:

@@ -175,9 +175,10 @@ async def test_the_function_names_field_value_and_rule(
     assert caught.value.sqlstate == "22023"
 
 
-async def test_the_function_refuses_what_is_not_there_yet(connection: psycopg.AsyncConnection[Any]) -> None:
-    with pytest.raises(psycopg.errors.FeatureNotSupported, match='ordering_key is "k": must be null'):
-        await connection.execute("SELECT * FROM tickkeeper.enqueue('a', 'k', '1', ordering_key => 'k')")
+@pytest.mark.parametrize("key", ["", "k" * 513])
+async def test_the_function_checks_the_ordering_key(connection: psycopg.AsyncConnection[Any], key: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"ordering_key is .* characters long: must be 1 to"):
+        await connection.execute("SELECT * FROM tickkeeper.enqueue('a', 'k', '1', ordering_key => %s)", [key])
 
 
 async def test_any_language_can_enqueue(connection: psycopg.AsyncConnection[Any], postgres: PostgresBench) -> None:

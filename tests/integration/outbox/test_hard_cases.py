@@ -204,14 +204,14 @@ async def test_a_row_that_a_peer_holds_for_a_moment_is_waited_for(
     async with await psycopg.AsyncConnection.connect(dsn) as peer:
         await peer.execute("SELECT FROM tickkeeper.outbox FOR UPDATE")
         assert ids(await claim(postgres, kinds=["a", "b"])) == []
-        look = postgres.store._due_left
+        look = postgres.store._claims._due_left
 
         async def look_and_let_go(*arguments: Any) -> bool:
             left = await look(*arguments)
             await peer.rollback()
             return left
 
-        monkeypatch.setattr(postgres.store, "_due_left", look_and_let_go)
+        monkeypatch.setattr(postgres.store._claims, "_due_left", look_and_let_go)
         assert ids(await claim(postgres, kinds=["a", "b"])) == [row.id]
 
 

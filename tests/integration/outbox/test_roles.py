@@ -7,13 +7,20 @@ import psycopg
 import pytest
 
 from embedded.postgres import Postgres
-from tickkeeper.outbox import Failure, PostgresOutbox, StoreUnavailable, enqueue_sync
+from tests.integration.outbox.releases import migrate_to
+from tickkeeper.outbox import Failure, PostgresOutbox, StoreUnavailable, enqueue_sync, migrate_sync
 
 PRODUCER = (
     "GRANT USAGE ON SCHEMA tickkeeper TO {role}",
     "GRANT EXECUTE ON FUNCTION tickkeeper.enqueue TO {role}",
 )
 WORKER = (
+    "GRANT USAGE ON SCHEMA tickkeeper TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tickkeeper TO {role}",
+    "GRANT EXECUTE ON FUNCTION tickkeeper.outbox_mend TO {role}",
+)
+#: As they were before there were ordering keys.
+OLDER_WORKER = (
     "GRANT USAGE ON SCHEMA tickkeeper TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON tickkeeper.outbox, tickkeeper.outbox_dead TO {role}",
     "GRANT SELECT ON tickkeeper.schema_version TO {role}",
@@ -87,22 +94,47 @@ def test_without_grants_not_even_that(role: Role) -> None:
 
 
 async def test_a_worker_has_all_that_it_needs(role: Role) -> None:
-    with psycopg.connect(role.admin, autocommit=True) as producer:
-        for attempts in (1, 20, 20):
-            enqueue_sync(producer, "acme", "mail", 1, max_attempts=attempts)
     async with PostgresOutbox(role.dsn) as store:
         with pytest.raises(StoreUnavailable, match="role lacks a grant: permission denied for schema tickkeeper"):
             await store.kinds("acme")
         role.grant(*WORKER)
-        for _ in range(2):
-            taken = await store.claim("acme", kinds=None, limit=9, lease=timedelta(seconds=9))
-            rows = [row.id for row in taken.rows]
-            await store.renew(taken.lease_id, rows, timedelta(seconds=9))
-            await store.fail(taken.lease_id, [Failure(row, "no", dead=True) for row in rows])
-        await store.dead_letters.replay()
+        await work(role, store)
+
+
+async def test_a_worker_of_the_former_release_is_given_what_is_new(role: Role, postgres_server: Postgres) -> None:
+    dsn = postgres_server.create_database()
+    migrate_to(dsn, 1)
+    own = Role(postgres_server, dsn)
+    own.grant(*OLDER_WORKER)
+    migrate_sync(dsn)
+    try:
+        async with PostgresOutbox(own.dsn) as store:
+            await work(own, store)
+    finally:
+        postgres_server.drop_database(dsn)
+
+
+async def work(role: Role, store: PostgresOutbox) -> None:
+    """Everything that workers, and people with a worker's grants, do."""
+    with psycopg.connect(role.admin, autocommit=True) as producer:
+        for attempts in (1, 20, 20):
+            enqueue_sync(producer, "acme", "mail", 1, max_attempts=attempts)
+        for _ in range(3):
+            enqueue_sync(producer, "acme", "mail", 1, ordering_key="k")
+    for _ in range(3):
         taken = await store.claim("acme", kinds=None, limit=9, lease=timedelta(seconds=9))
-        await store.release(taken.lease_id, [row.id for row in taken.rows])
-        await store.cancel("acme", ids=[row.id for row in taken.rows])
-        await store.dead_letters.purge(older_than=timedelta())
-        await store.show(1)
-        assert [each.ready for each in await store.stats()] == [2]
+        rows = [row.id for row in taken.rows]
+        await store.renew(taken.lease_id, rows, timedelta(seconds=9))
+        await store.fail(taken.lease_id, [Failure(row, "no", dead=True) for row in rows])
+    assert (await store.dead_letters.replay()).replayed == 6
+    taken = await store.claim("acme", kinds=None, limit=9, lease=timedelta(seconds=9))
+    async with store.transaction(taken.lease_id, [taken.rows[0].id]) as transaction:
+        transaction.done(taken.rows[0].id)
+    await store.release(taken.lease_id, [row.id for row in taken.rows])
+    await store.cancel("acme", ids=[row.id for row in taken.rows])
+    await store.dead_letters.purge(older_than=timedelta())
+    await store.show(1)
+    await store.pause(kind="x")
+    await store.paused()
+    await store.resume(kind="x")
+    assert [(each.ready, each.behind) for each in await store.stats()] == [(3, 2)]

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from tests.unit.worker.fakes import FakeOutbox
-from tickkeeper.bullmq.clients import RedisSettings, Use, connect
+from tickkeeper.bullmq.clients import RedisSettings, Use, close, connect
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.worker.handlers import Kinds, Registry, as_handler
 from tickkeeper.worker.invoke import Invoker
@@ -42,7 +42,7 @@ class Rig:
             running_ttl=options.pop("running_ttl", 30.0),
         )
         self.queue = options.pop("queue", "ticks")
-        self.processor = TickProcessor(bench, prefix="bull", queue=self.queue)
+        self.processor = TickProcessor(bench, prefix=options.get("prefix", "bull"), queue=self.queue)
         self.runner = QueueRunner(
             self.queue,
             options.pop("process", self.processor),
@@ -80,18 +80,18 @@ async def working(url: str, store: Any = None, **options: Any) -> AsyncIterator[
     finally:
         rig.processor.cut()
         await rig.runner.close(seconds=5, busy=rig.processor.busy)
-        await rig.redis.aclose()
+        await close(rig.redis)
 
 
 @asynccontextmanager
-async def queue_of(url: str, name: str = "ticks") -> AsyncIterator[Queue]:
+async def queue_of(url: str, name: str = "ticks", *, prefix: str = "bull") -> AsyncIterator[Queue]:
     """bullmq's own Queue."""
     client = connect(RedisSettings(url=SecretStr(url)))
-    queue = Queue(name, {"connection": client, "prefix": "bull"})
+    queue = Queue(name, {"connection": client, "prefix": prefix})
     try:
         yield queue
     finally:
-        await client.aclose()
+        await close(client)
 
 
 async def schedule(queue: Queue, every: int, *, scheduler: str = "tick.acme", data: Any = None, **repeat: Any) -> None:

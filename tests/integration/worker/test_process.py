@@ -78,7 +78,7 @@ def test_ticks_rows_probes_metrics_memory_and_a_clean_end(folder, redis, redis_u
         assert status == 200
         assert 'tickkeeper_rows_total{kind="effect",outcome="done"} 2.0' in text
         assert 'tickkeeper_ticks_total{outcome="empty",queue="ticks"}' in text
-        assert worker.rss_mb < 120
+        assert worker.rss_mb < 100
         worker.terminate()
         assert worker.exit(10) == 0
     assert worker.events("stopped")

@@ -104,7 +104,11 @@ BAD = [
     ({"max_attempts": 1_001}, "max_attempts is 1001: must be an integer from 1 to 1000"),
     ({"max_attempts": True}, "max_attempts is True: must be an integer from 1 to 1000"),
     ({"max_attempts": 3.0}, "max_attempts is 3.0: must be an integer from 1 to 1000"),
-    ({"ordering_key": "k"}, 'ordering_key is "k": must be None, strict order per key is not supported by this version'),
+    ({"ordering_key": ""}, "ordering_key is 0 characters long: must be a string of 1 to 512 characters without NUL"),
+    ({"ordering_key": "k" * 513}, "ordering_key is 513 characters long: must be a string of 1 to 512"),
+    ({"ordering_key": 7}, "ordering_key is 7: must be a string of 1 to 512 characters"),
+    ({"ordering_key": "a\x00"}, 'ordering_key is "a\\u0000": must be'),
+    ({"ordering_key": "\ud800"}, "ordering_key is "),
 ]
 
 

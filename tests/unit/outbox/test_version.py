@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickkeeper.outbox.version import code_version, misfit, missing
+from tickkeeper.outbox.version import Migration, code_version, migrations, misfit, missing
 
 OURS = code_version()
 
@@ -35,3 +35,16 @@ def test_does_not_fit(version: int, compatible_with: int | None, told: str) -> N
 def test_the_command_names_a_schema_of_another_name() -> None:
     assert missing("tickkeeper").endswith("run `tickkeeper outbox migrate`")
     assert missing("apart").endswith("run `tickkeeper outbox migrate --schema apart`")
+
+
+def test_what_a_migration_says_of_itself() -> None:
+    plain = Migration(1, "0001_x", "CREATE TABLE {schema}.x (y int);")
+    assert (plain.online, plain.serves) == (False, None)
+    online = Migration(2, "0002_x", "-- @online\n-- @serves 1\n-- Why; and how.\nA {schema};\n\n-- Serves: x\nB;\n")
+    assert (online.online, online.serves) == (True, 1)
+    assert online.statements("apart") == [b'A "apart"', b"B"]
+
+
+def test_the_former_release_is_served() -> None:
+    """Workers are replaced after the schema, and go on meanwhile."""
+    assert [each.serves for each in migrations()] == [None, 1, 1]

@@ -123,6 +123,20 @@ def test_a_timeout_must_be_positive(timeout):
         handler("a", timeout=timeout)
 
 
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, True])
+def test_a_concurrency_must_be_a_count(concurrency):
+    with pytest.raises(HandlerError, match=r"@handler\('a'\): concurrency must be a whole number of at least 1"):
+        handler("a", concurrency=concurrency)
+
+
+def test_a_transaction_needs_an_async_handler(modules):
+    with pytest.raises(HandlerError, match="transaction=True needs an async def"):
+        handler("a", transaction=True)(_sync)
+    marked = handler("a", transaction=True, batch=True, concurrency=3)(_async)
+    [found] = load([modules("app.marked", marked=marked)], entry_point_group=None)
+    assert (found.transaction, found.batch, found.concurrency) == (True, True, 3)
+
+
 def test_a_handler_needs_a_kind():
     with pytest.raises(HandlerError, match="at least one kind"):
         handler()

@@ -167,7 +167,7 @@ def test_silence_is_a_fault(monkeypatch):
 
 
 @pytest.mark.parametrize("after", [0, 1_772_000_000_000, 1_774_745_000_000, 1_792_890_000_000])
-def test_d11_cron_is_the_operators(after):
+def test_d11_d12_cron_is_the_operators(after):
     opts = {"pattern": "30 2 * * *", "tz": "Europe/Stockholm"}
     assert repeat_strategy(after, opts) == next_fire_ms("30 2 * * *", "Europe/Stockholm", after)
 

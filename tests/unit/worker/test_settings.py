@@ -164,3 +164,45 @@ def test_secrets_are_known_to_the_logs(environment):
     environment(REDIS_PASSWORD="other")
     assert set(load(WorkerSettings).secrets) == {*REQUIRED.values(), "other"}
     assert "hunter2" not in repr(load(WorkerSettings))
+
+
+def test_the_help_names_each_options_variable_and_default():
+    from typing import get_type_hints
+
+    fields = WorkerSettings.model_fields
+    for name, hint in get_type_hints(worker, include_extras=True).items():
+        if name == "return":
+            continue
+        said = hint.__metadata__[0].help
+        variable = "TICKKEEPER_QUEUES" if name == "queue" else f"TICKKEEPER_{name.upper()}"
+        default = "ticks" if name == "queue" else fields[name].default
+        expected = f" {variable}." if default in (None, ()) else f" {variable}; default: {default}."
+        assert said.endswith(expected), name
+
+
+def test_the_schema_follows_the_store(environment):
+    environment()
+    assert load(WorkerSettings).schema_name == "tickkeeper"
+    assert load(WorkerSettings, store="mnemora").schema_name == "public"
+    assert load(WorkerSettings, store="mnemora", database_schema="memory").schema_name == "memory"
+
+
+def test_transactional_handlers_are_refused_where_the_store_has_none(environment, monkeypatch):
+    import types
+
+    from tickkeeper.worker import handler
+    from tickkeeper.worker.handlers import HandlerError
+    from tickkeeper.worker.http_route import HttpDelivery
+    from tickkeeper.worker.process import build_registry
+
+    @handler("embed", transaction=True)
+    async def embed(row, connection):
+        pass
+
+    module = types.ModuleType("app_with_transactions")
+    module.embed = embed
+    monkeypatch.setitem(sys.modules, "app_with_transactions", module)
+    environment(HANDLERS="app_with_transactions")
+    assert build_registry(load(WorkerSettings), HttpDelivery()).transactional
+    with pytest.raises(HandlerError, match=r"embed: transaction=True is not to be had with TICKKEEPER_STORE=mnemora"):
+        build_registry(load(WorkerSettings, store="mnemora"), HttpDelivery())

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from contextvars import ContextVar
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -44,7 +46,7 @@ async def test_an_empty_outbox_costs_one_claim():
 
 async def test_batches_until_empty_and_only_this_tenant():
     store = FakeOutbox(*(row(n) for n in range(25)), row(99, tenant_id="other"))
-    result = await _drain(store, _registry(mail_send=_done), limits=Limits(batch_size=10))
+    result = await _drain(store, _registry(mail_send=_done), limits=Limits(batch_size=10, lanes=1))
     assert (result.claimed, result.done, result.ended) == (25, 25, "empty")
     assert store.calls.count("claim") == 4
     assert list(store.rows) == [99]
@@ -152,7 +154,15 @@ async def test_the_budget_ends_claiming_not_handling():
         await asyncio.sleep(0.02)
 
     result = await _drain(
-        store, _registry(mail_send=handler), limits=Limits(batch_size=5, budget=timedelta(milliseconds=10))
+        store, _registry(mail_send=handler), limits=Limits(batch_size=5, budget=timedelta(milliseconds=10), lanes=1)
+    )
+    assert (result.ended, result.claimed, result.done) == ("budget", 5, 5)
+
+
+async def test_the_smallest_budget_is_good_for_one_batch():
+    store = FakeOutbox(*(row(n) for n in range(30)))
+    result = await _drain(
+        store, _registry(mail_send=_done), limits=Limits(batch_size=5, budget=timedelta(microseconds=1))
     )
     assert (result.ended, result.claimed, result.done) == ("budget", 5, 5)
 
@@ -160,9 +170,15 @@ async def test_the_budget_ends_claiming_not_handling():
 async def test_a_soft_stop_finishes_what_runs_and_hands_back_the_rest():
     store, stop = FakeOutbox(*(row(n) for n in range(10))), Stop()
 
+    running, both = 0, asyncio.Event()
+
     async def handler(row):
+        nonlocal running
+        running += 1
+        if running == 2:
+            both.set()
+        await both.wait()
         stop.soft("shutdown")
-        await asyncio.sleep(0.01)
 
     result = await _drain(store, _registry(mail_send=handler), stop=stop, limits=Limits(concurrency=2))
     assert (result.ended, result.claimed, result.done, result.released) == ("shutdown", 10, 2, 8)
@@ -174,8 +190,12 @@ async def test_d3_a_hard_stop_cuts_handlers_and_hands_every_row_back():
     store, stop = FakeOutbox(*(row(n) for n in range(10))), Stop()
     cleaned = []
 
+    begun = []
+
     async def handler(row):
-        stop.hard("shutdown")
+        begun.append(row.id)
+        if len(begun) == 3:
+            stop.hard("shutdown")
         try:
             await asyncio.Event().wait()
         finally:
@@ -421,3 +441,294 @@ def test_a_stop_is_reported_before_anything_else():
     assert ended(stop_reason=None, elapsed=99, budget=timedelta(seconds=1), empty=True) == "empty"
     assert ended(stop_reason=None, elapsed=1, budget=timedelta(seconds=1), empty=False) == "budget"
     assert ended(stop_reason=None, elapsed=0, budget=timedelta(seconds=1), empty=False) is None
+
+
+class _Runs(FakeOutbox):
+    """Gives the rest of a run back with a row of it that fails, as stores with ordering keys do."""
+
+    async def fail(self, lease_id, failures):
+        settled = await super().fail(lease_id, failures)
+        keys = {self.rows[each.id].ordering_key for each in failures if each.id in self.rows} - {None}
+        behind = [each.id for each in self.rows.values() if each.ordering_key in keys and each.id in self.leases]
+        await super().release(lease_id, behind)
+        return settled
+
+
+async def test_a_run_is_handled_in_order_beside_the_others_and_stops_at_its_failure():
+    keyed = [row(n, ordering_key=f"k{n % 2}", attempts=1) for n in range(8)]
+    store, seen = _Runs(*sorted(keyed, key=lambda each: each.ordering_key), row(99)), []
+    store.scheduled[99] = None
+
+    async def handler(each):
+        await asyncio.sleep(0.001)
+        seen.append(each.id)
+        if each.id == 3:
+            store.scheduled.update({5: None, 7: None})  # the key waits with its head
+            raise ValueError
+
+    result = await _drain(store, _registry(mail_send=handler))
+    assert [n for n in seen if n % 2 == 0] == [0, 2, 4, 6]
+    assert [n for n in seen if n % 2] == [1, 3]
+    assert (result.claimed, result.done, result.retried, result.released, result.fenced) == (8, 5, 1, 2, 0)
+    assert sorted(store.released) == [5, 7]
+    assert store.calls.count("release") == 1  # the store's own, with the failure
+
+
+async def test_a_run_that_was_lost_is_not_gone_on_with():
+    store, seen = FakeOutbox(*(row(n, ordering_key="k") for n in range(3))), []
+    written = asyncio.Event()
+
+    async def handler(each):
+        seen.append(each.id)
+        if each.id == 0:
+            store.rows.clear()
+            store.expire()
+        else:
+            await written.wait()
+
+    async def lossy(lease_id, ids):
+        settled = await FakeOutbox.ack(store, lease_id, ids)
+        asyncio.get_running_loop().call_soon(written.set)
+        return replace(settled, lost=tuple(ids))
+
+    store.ack = lossy
+    result = await _drain(store, _registry(mail_send=handler))
+    assert seen == [0, 1]  # 1 was under way before anybody knew
+    assert (result.claimed, result.fenced, result.done) == (3, 3, 0)
+
+
+async def test_a_batch_handler_gets_a_list_and_fails_whole():
+    store, lists = FakeOutbox(*(row(n) for n in range(6)), row(9, attempts=3)), []
+
+    async def handler(rows):
+        lists.append([each.id for each in rows])
+        if 9 not in lists[-1]:
+            raise ValueError("no")
+
+    registry = Registry([as_handler(handler, Kinds.of("mail.send"), batch=True)])
+    result = await _drain(store, registry)
+    assert sorted(lists) == [[0, 1, 2, 3, 4, 5], [9]]
+    assert (result.done, result.retried) == (1, 6)
+    assert set(store.errors.values()) == {"ValueError: no"}
+
+
+async def test_a_handlers_own_bound_holds_over_all_ticks_of_a_process_and_holds_up_nobody_else():
+    invoker = Invoker(default_timeout=30, cleanup_seconds=0.05)
+    running, most, others = 0, 0, []
+    go = asyncio.Event()
+
+    async def bounded(row):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+
+    async def quick(row):
+        others.append(row.id)
+
+    registry = Registry(
+        [
+            as_handler(bounded, Kinds.of("slow"), concurrency=2),
+            as_handler(quick, Kinds.of("mail.send")),
+        ]
+    )
+    stores = [FakeOutbox(*(row(n, "slow") for n in range(20)), *(row(n) for n in range(20, 30))) for _ in range(3)]
+    ticks = [asyncio.create_task(drain(store, "acme", registry, invoker=invoker)) for store in stores]
+    await eventually(lambda: len(others) == 30 and running == 2)
+    go.set()
+    results = await asyncio.gather(*ticks)
+    assert [result.done for result in results] == [30] * 3
+    assert most == 2
+
+
+async def test_a_kinds_own_time_out_is_its_own():
+    store = FakeOutbox(row(1, "hasty"), row(2, "patient"))
+
+    async def handler(row):
+        await asyncio.sleep(0.05)
+
+    registry = Registry(
+        [as_handler(handler, Kinds.of("hasty"), timeout=0.005), as_handler(handler, Kinds.of("patient"), timeout=20)]
+    )
+    result = await _drain(store, registry)
+    assert (result.done, result.retried) == (1, 1)
+    assert store.acked == [2]
+
+
+async def test_the_next_batch_is_claimed_while_one_is_handled_and_handlers_stay_bounded():
+    store, go = FakeOutbox(*(row(n) for n in range(40))), asyncio.Event()
+    running, most = 0, 0
+
+    async def handler(row):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+
+    task = asyncio.create_task(
+        _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=10, lanes=2, concurrency=4))
+    )
+    await eventually(lambda: len(store.leases) == 20 and running == 4)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(store.leases) == 20  # and no third one: what is held back waits in the store
+    go.set()
+    assert (await task).done == 40
+    assert most == 4
+
+
+async def test_one_lane_serves_where_there_is_no_full_batch():
+    store = FakeOutbox(*(row(n) for n in range(9)))
+    result = await _drain(store, _registry(mail_send=_done), limits=Limits(batch_size=10, lanes=4))
+    assert result.done == 9
+    assert store.calls.count("claim") == 2
+
+
+async def test_a_lane_that_cannot_write_ends_the_tick_once_the_others_have_written():
+    store, failing = FakeOutbox(*(row(n) for n in range(20))), []
+
+    def before(name):
+        if name == "ack" and not failing:
+            failing.append(name)
+            raise SchemaError("gone")
+
+    store.before = before
+    with pytest.raises(SchemaError, match="gone"):
+        await _drain(store, _registry(mail_send=_done), limits=Limits(batch_size=10, lanes=2))
+    assert len(store.acked) == 10
+
+
+class _Poisoned(FakeOutbox):
+    """Its row 0 comes alone, first."""
+
+    async def claim(self, tenant_id, *, kinds, limit, lease):
+        alone = 0 in self.rows and 0 not in self.leases
+        claim = await super().claim(tenant_id, kinds=kinds, limit=1 if alone else limit, lease=lease)
+        return replace(claim, alone=alone)
+
+
+async def test_a_row_that_comes_alone_does_not_run_beside_another_lane():
+    store, beside = _Poisoned(row(0), *(row(n) for n in range(1, 30))), []
+    store.leases[0] = None
+
+    async def handler(each):
+        store.leases.pop(0, None) if each.id == 1 else None
+        await asyncio.sleep(0.002)
+        if each.id == 0:
+            beside.append(len(store.leases))
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=10, lanes=2, concurrency=2))
+    assert (result.done, result.fenced) == (30, 0)
+    assert beside == [1]  # itself
+
+
+async def test_a_drain_of_quick_handlers_leaves_the_event_loop_its_turns():
+    store, turns = FakeOutbox(*(row(n) for n in range(3000))), 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def busy(row):
+        for _ in range(200):
+            pass
+
+    task = asyncio.create_task(others())
+    await _drain(store, _registry(mail_send=busy), limits=Limits(batch_size=3000, lanes=1))
+    task.cancel()
+    assert turns > 20
+
+
+async def test_what_a_handler_sets_in_its_context_the_next_does_not_see():
+    seen, variable = [], ContextVar("tenant", default=None)
+
+    async def handler(row):
+        seen.append(variable.get())
+        variable.set(row.id)
+        await asyncio.sleep(0)
+        assert variable.get() == row.id
+
+    result = await _drain(
+        FakeOutbox(*(row(n) for n in range(5))), _registry(mail_send=handler), limits=Limits(concurrency=1)
+    )
+    assert result.done == 5
+    assert seen == [None] * 5
+
+
+async def test_d3_a_hard_stop_hands_back_the_batches_of_all_lanes():
+    store, stop, running = FakeOutbox(*(row(n) for n in range(30))), Stop(), []
+
+    async def handler(each):
+        running.append(each.id)
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(
+        _drain(store, _registry(mail_send=handler), stop=stop, limits=Limits(batch_size=10, lanes=2, concurrency=3))
+    )
+    await eventually(lambda: len(running) == 3 and len(store.leases) == 20)
+    stop.hard("shutdown")
+    result = await task
+    assert (result.ended, result.released, result.fenced) == ("shutdown", 20, 0)
+    assert not store.leases
+    assert {each.attempts for each in store.rows.values()} == {0}
+    assert len(running) == 3  # the lane that waited for seats has begun nothing
+
+
+async def test_a_handler_with_its_own_bound_does_not_wait_for_the_ticks_seats():
+    store, go, done = FakeOutbox(*(row(n) for n in range(10)), row(20, "own")), asyncio.Event(), []
+
+    async def slow(row):
+        await go.wait()
+
+    async def own(row):
+        done.append(row.id)
+
+    registry = Registry([as_handler(slow, Kinds.of("mail.send")), as_handler(own, Kinds.of("own"), concurrency=1)])
+    task = asyncio.create_task(_drain(store, registry, limits=Limits(concurrency=2)))
+    await eventually(lambda: done)
+    go.set()
+    assert (await task).done == 11
+
+
+async def test_the_last_lane_works_the_row_that_comes_alone_though_others_ended_before():
+    """A lane that has ended counts no more: else each would make way for it, and nobody would work the row."""
+    store, beside = _Poisoned(row(0), *(row(n) for n in range(1, 41))), []
+    store.leases[0] = None
+    slow = asyncio.Event()
+
+    async def handler(each):
+        if each.id == 1:
+            await slow.wait()  # the first lane's batch
+        if each.id == 25:
+            store.leases.pop(0, None)  # the other lane claims it next, and makes way
+        if each.id == 0:
+            beside.append(len(store.leases))
+
+    task = asyncio.create_task(
+        _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=10, lanes=2, concurrency=2))
+    )
+    await eventually(lambda: store.released == [0])
+    slow.set()
+    result = await task
+    assert (result.done, result.ended, beside) == (41, "empty", [1])
+
+
+async def test_a_second_lane_starts_again_after_one_has_ended():
+    most, store = 0, FakeOutbox(*(row(n) for n in range(20)))
+
+    async def handler(each):
+        nonlocal most
+        most = max(most, len(store.leases))
+        if each.id == 0:
+            await eventually(lambda: store.calls.count("claim") >= 3)  # the other lane has found nothing, and ended
+            for n in range(100, 140):
+                store.rows[n] = row(n, attempts=0)
+        await asyncio.sleep(0)
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=10, lanes=2, concurrency=2))
+    assert result.done == 60
+    assert most == 20

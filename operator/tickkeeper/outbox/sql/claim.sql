@@ -10,16 +10,20 @@
 -- statement_timestamp() in the search, since a volatile clock_timestamp() cannot bound an index range.
 -- The filters by coalesce and CASE, which the planner has no statistics for: taken while most rows were leased they
 -- said that hardly any row passes, and each claim then read and sorted a whole kind (110 ms for 10,000 rows, not 4).
--- Rows locked by a peer are passed over.
+-- Rows locked by a peer are passed over. What is paused counts as not asked for.
+-- Of the rows of an ordering_key only the first can be due; it stands for the run behind it (query run), so it weighs as
+-- many rows as such a run is thought to have. ask: how many rows to look at, fewer than limit where most weigh more.
 -- Index: outbox_due; the updates and deletes by primary key.
 WITH kinds AS MATERIALIZED (
-    SELECT unnest(%(kinds)s::text[]) AS kind
+    SELECT k.kind FROM unnest(%(kinds)s::text[]) AS k (kind)
+     WHERE NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                        WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', k.kind))
 ),
 head AS MATERIALIZED (
     SELECT h.*
       FROM kinds k
      CROSS JOIN LATERAL (
-        SELECT o.id, o.available_at, o.payload_bytes, o.attempts >= o.max_attempts AS spent,
+        SELECT o.id, o.available_at, o.payload_bytes, o.ordering_key, o.attempts >= o.max_attempts AS spent,
                o.lease_id IS NOT NULL OR o.suspect OR o.attempts + 1 >= o.max_attempts AS alone
           FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind
@@ -35,6 +39,10 @@ head AS MATERIALIZED (
 gone AS (
     DELETE FROM {schema}.outbox WHERE id = ANY (ARRAY(SELECT h.id FROM head h WHERE h.spent))
     RETURNING *
+),
+blocked AS (
+    INSERT INTO {schema}.outbox_block (id, tenant_id, ordering_key)
+    SELECT g.id, g.tenant_id, g.ordering_key FROM gone g WHERE g.ordering_key IS NOT NULL AND %(block)s
 ),
 buried AS (
     INSERT INTO {schema}.outbox_dead (id, tenant_id, kind, payload, payload_bytes, headers, dedup_key, ordering_key,
@@ -57,33 +65,33 @@ oldest AS MATERIALIZED (
            AND o.available_at <= statement_timestamp()
            AND CASE WHEN o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts THEN 1 ELSE 0 END > 0
          ORDER BY o.available_at, o.id
-         LIMIT %(limit)s
+         LIMIT %(ask)s
      ) c
      WHERE (SELECT NOT h.alone FROM head h) AND cardinality(%(kinds)s::text[]) > 1
      ORDER BY c.available_at, c.id
-     LIMIT %(limit)s
+     LIMIT %(ask)s
 ),
 quota AS MATERIALIZED (
     -- How many of each kind to take, so that no more rows are locked than taken.
     SELECT k.kind,
-           CASE WHEN cardinality(%(kinds)s::text[]) = 1 THEN %(limit)s
+           CASE WHEN cardinality(%(kinds)s::text[]) = 1 THEN %(ask)s
                 ELSE (SELECT count(*) FROM oldest a WHERE a.kind = k.kind) END AS rows
       FROM kinds k
      WHERE (SELECT NOT h.alone FROM head h)
 ),
 batch AS MATERIALIZED (
-    SELECT b.id, b.available_at, b.payload_bytes
+    SELECT b.id, b.available_at, b.payload_bytes, b.ordering_key
       FROM quota q
      CROSS JOIN LATERAL (
         -- Two limits: the planner does not know how small the quota is, and would sort the whole kind.
         SELECT l.* FROM (
-            SELECT o.id, o.available_at, o.payload_bytes
+            SELECT o.id, o.available_at, o.payload_bytes, o.ordering_key
               FROM {schema}.outbox o
              WHERE o.tenant_id = %(tenant_id)s AND o.kind = q.kind
                AND o.available_at <= statement_timestamp()
                AND CASE WHEN o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts THEN 1 ELSE 0 END > 0
              ORDER BY o.available_at, o.id
-             LIMIT %(limit)s
+             LIMIT %(ask)s
                FOR UPDATE SKIP LOCKED
         ) l
         LIMIT q.rows
@@ -95,13 +103,18 @@ picked AS (
     -- The head is among them even where the quota was spent on rows that a peer holds: whoever finds a row gets one.
     -- The first row always fits: a payload of any size has its turn.
     SELECT s.id
-      FROM (SELECT c.id, sum(c.payload_bytes) OVER (ORDER BY c.available_at, c.id) - c.payload_bytes AS before
-              FROM (SELECT h.id, h.available_at, h.payload_bytes FROM head h WHERE NOT h.alone
+      FROM (SELECT c.id, sum(c.payload_bytes) OVER w - c.payload_bytes AS before, sum(c.weight) OVER w - c.weight AS load
+              FROM (SELECT h.id, h.available_at, h.payload_bytes,
+                           CASE WHEN h.ordering_key IS NULL THEN 1 ELSE %(weight)s::float8 END AS weight
+                      FROM head h WHERE NOT h.alone
                     UNION
-                    SELECT b.id, b.available_at, b.payload_bytes FROM batch b
+                    SELECT b.id, b.available_at, b.payload_bytes,
+                           CASE WHEN b.ordering_key IS NULL THEN 1 ELSE %(weight)s::float8 END
+                      FROM batch b
                      ORDER BY available_at, id
-                     LIMIT %(limit)s) c) s
-     WHERE s.before < %(max_bytes)s
+                     LIMIT %(ask)s) c
+            WINDOW w AS (ORDER BY c.available_at, c.id)) s
+     WHERE s.before < %(max_bytes)s AND s.load < %(limit)s
 ),
 taken AS (
     UPDATE {schema}.outbox
@@ -124,12 +137,129 @@ SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
 SET LOCAL jit = off;
 
 
+-- name: run
+-- Lease the rows behind those first rows of ordering keys that a claim has just leased: of each key up to share rows, in
+-- the order of their ids, without a gap: up to the first that is not plain, not due, not of a kind asked for, or locked.
+-- Nobody else leases them meanwhile, since claims find first rows only.
+-- Index: outbox_run; the updates by primary key.
+WITH kinds AS MATERIALIZED (
+    SELECT k.kind FROM unnest(%(kinds)s::text[]) AS k (kind)
+     WHERE NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                        WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', k.kind))
+),
+heads AS MATERIALIZED (
+    SELECT o.id, o.ordering_key, h.place
+      FROM unnest(%(heads)s::bigint[]) WITH ORDINALITY AS h (id, place)
+      JOIN {schema}.outbox o ON o.id = h.id AND o.lease_id = %(lease_id)s
+),
+behind AS MATERIALIZED (
+    SELECT h.place, h.ordering_key, r.id, r.payload_bytes, r.plain
+      FROM heads h
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.payload_bytes,
+               o.due_at <= statement_timestamp() AND o.lease_id IS NULL AND NOT o.suspect
+               AND o.attempts + 1 < o.max_attempts AND o.kind IN (SELECT k.kind FROM kinds k) AS plain
+          FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.ordering_key = h.ordering_key AND o.id > h.id
+         ORDER BY o.id
+         LIMIT %(share)s
+     ) r
+),
+locked AS MATERIALIZED (
+    SELECT o.id FROM {schema}.outbox o
+     WHERE o.id = ANY (ARRAY(SELECT b.id FROM behind b WHERE b.plain)) AND o.lease_id IS NULL
+       FOR UPDATE SKIP LOCKED
+),
+whole AS (
+    SELECT b.id, b.place, b.payload_bytes,
+           bool_and(coalesce(b.plain, false) AND l.id IS NOT NULL) OVER (PARTITION BY b.place ORDER BY b.id) AS fits
+      FROM behind b LEFT JOIN locked l ON l.id = b.id
+),
+picked AS (
+    SELECT s.id
+      FROM (SELECT w.id, row_number() OVER o AS number, sum(w.payload_bytes) OVER o - w.payload_bytes AS before
+              FROM whole w WHERE w.fits
+            WINDOW o AS (ORDER BY w.place, w.id)) s
+     WHERE s.number <= %(room)s AND s.before < %(max_bytes)s
+),
+taken AS (
+    UPDATE {schema}.outbox
+       SET attempts = attempts + 1,
+           lease_id = %(lease_id)s,
+           lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
+           dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
+     WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
+    RETURNING id, kind, payload::text, headers::text, attempts, max_attempts, due_at, created_at, suspect,
+              dedup_key, ordering_key
+)
+SELECT t.* FROM taken t ORDER BY t.id;
+
+
+-- name: fence
+-- A row that was first of its ordering_key was claimed anew after its lease had run out: the rows behind it that are
+-- leased still belong to the same lost run. They are taken from it, and are suspects as it was.
+-- Index: outbox_run; the update by primary key.
+WITH behind AS MATERIALIZED (
+    SELECT r.id
+      FROM {schema}.outbox h
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.lease_id
+          FROM {schema}.outbox o
+         WHERE o.tenant_id = h.tenant_id AND o.ordering_key = h.ordering_key AND o.id > h.id
+         ORDER BY o.id
+         LIMIT %(most)s
+     ) r
+     WHERE h.id = ANY (%(heads)s::bigint[]) AND h.lease_id = %(lease_id)s AND r.lease_id IS NOT NULL
+),
+mine AS MATERIALIZED (
+    SELECT o.id FROM {schema}.outbox o
+     WHERE o.id = ANY (ARRAY(SELECT b.id FROM behind b)) AND o.lease_id IS NOT NULL
+     ORDER BY o.id
+       FOR UPDATE
+),
+taken AS (
+    UPDATE {schema}.outbox SET lease_id = NULL, lease_until = NULL, suspect = true
+     WHERE id = ANY (ARRAY(SELECT m.id FROM mine m))
+    RETURNING id
+)
+SELECT count(*) FROM taken;
+
+
+-- name: checks
+-- Look after keys that were noted: the oldest notes, each under its lock. Returns how many were seen, and how many of them
+-- wait for somebody's transaction.
+-- Index: outbox_key_check_key; in outbox_mend outbox_head, outbox_run and outbox_block_key.
+WITH noted AS MATERIALIZED (
+    SELECT c.id, c.tenant_id, c.ordering_key FROM {schema}.outbox_key_check c
+     WHERE %(tenant_id)s::text IS NULL OR c.tenant_id = %(tenant_id)s
+     ORDER BY c.id
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+),
+keys AS MATERIALIZED (
+    SELECT DISTINCT n.tenant_id, n.ordering_key FROM noted n
+),
+mended AS MATERIALIZED (
+    SELECT k.tenant_id, k.ordering_key, {schema}.outbox_mend(k.tenant_id, k.ordering_key) AS done FROM keys k
+),
+gone AS (
+    DELETE FROM {schema}.outbox_key_check
+     WHERE id = ANY (ARRAY(SELECT n.id FROM noted n JOIN mended m USING (tenant_id, ordering_key) WHERE m.done))
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM noted), (SELECT count(*) FROM noted) - (SELECT count(*) FROM gone);
+
+
 -- name: due_left
 -- Whether any due row is left that no lease covers, asked after an empty claim: a peer's claim holds the head of each
 -- kind for the moment in which it chooses among them.
 -- Index: outbox_due, one descent per kind.
 SELECT EXISTS (
-    SELECT FROM unnest(%(kinds)s::text[]) AS k (kind)
+    SELECT FROM (
+        SELECT u.kind FROM unnest(%(kinds)s::text[]) AS u (kind)
+         WHERE NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                            WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', u.kind))
+     ) k
      CROSS JOIN LATERAL (
         SELECT FROM {schema}.outbox o
          WHERE o.tenant_id = %(tenant_id)s AND o.kind = k.kind

@@ -3,7 +3,8 @@
 -- name: dead
 -- Dead rows without their payloads, latest death first.
 -- Index: outbox_dead_age (backwards), or outbox_dead_tenant for a tenant with few rows among many.
-SELECT d.id, d.tenant_id, d.kind, d.attempts, d.max_attempts, d.reason, d.last_error, d.created_at, d.died_at, d.dedup_key
+SELECT d.id, d.tenant_id, d.kind, d.attempts, d.max_attempts, d.reason, d.last_error, d.created_at, d.died_at, d.dedup_key,
+       d.ordering_key, EXISTS (SELECT FROM {schema}.outbox_block b WHERE b.id = d.id)
   FROM {schema}.outbox_dead d
  WHERE (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
    AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
@@ -19,6 +20,8 @@ SELECT clock_timestamp();
 -- One batch of dead rows goes back as if new, with its own id and all its attempts, newest first: of several dead rows
 -- with one dedup_key the newest goes. A row whose key has a row in the outbox stays dead and is reported.
 -- All batches of one replay share one due time, so that the rows are delivered in the order of their ids.
+-- A row with an ordering_key is put behind the first of its key, if any; looking after the key (query checks) then puts
+-- it first. Its key's row is made, as for every row that has a key.
 -- Index: the primary key (backwards), or outbox_dead_tenant; outbox_dedup for the twin.
 WITH chosen AS MATERIALIZED (
     SELECT d.* FROM {schema}.outbox_dead d
@@ -30,11 +33,17 @@ WITH chosen AS MATERIALIZED (
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ),
+keyed AS (
+    INSERT INTO {schema}.outbox_key (tenant_id, ordering_key)
+    SELECT DISTINCT c.tenant_id, c.ordering_key FROM chosen c WHERE c.ordering_key IS NOT NULL ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+),
 revived AS (
     INSERT INTO {schema}.outbox (id, tenant_id, kind, payload, payload_bytes, headers, dedup_key, ordering_key,
-                                 max_attempts, available_at, last_error, created_at)
+                                 max_attempts, available_at, due_at, last_error, created_at)
     SELECT c.id, c.tenant_id, c.kind, c.payload, c.payload_bytes, c.headers, c.dedup_key, c.ordering_key,
-           c.max_attempts, %(due)s, c.last_error, c.created_at
+           c.max_attempts, CASE WHEN c.ordering_key IS NULL THEN %(due)s::timestamptz ELSE 'infinity' END,
+           CASE WHEN c.ordering_key IS NOT NULL THEN %(due)s::timestamptz END, c.last_error, c.created_at
       FROM chosen c
      WHERE c.dedup_key IS NULL
         OR NOT EXISTS (SELECT FROM {schema}.outbox o WHERE o.tenant_id = c.tenant_id AND o.dedup_key = c.dedup_key)

@@ -60,12 +60,14 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - min(h.available_at))::floa
 WITH live AS (
     SELECT o.tenant_id, o.kind,
            count(*) FILTER (WHERE o.lease_until > statement_timestamp()) AS leased,
-           count(*) FILTER (WHERE o.available_at > statement_timestamp()
+           count(*) FILTER (WHERE o.available_at > statement_timestamp() AND o.due_at IS NULL
                               AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS scheduled,
            count(*) FILTER (WHERE o.available_at <= statement_timestamp()
                               AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS ready,
            min(o.available_at) FILTER (WHERE o.available_at <= statement_timestamp()
-                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS oldest
+                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS oldest,
+           count(*) FILTER (WHERE o.due_at IS NOT NULL
+                              AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()) AS behind
       FROM {schema}.outbox o
      WHERE %(tenant_id)s::text IS NULL OR o.tenant_id = %(tenant_id)s
      GROUP BY o.tenant_id, o.kind
@@ -76,7 +78,7 @@ dead AS (
      GROUP BY d.tenant_id, d.kind
 )
 SELECT tenant_id, kind, coalesce(l.ready, 0), coalesce(l.leased, 0), coalesce(l.scheduled, 0), coalesce(d.dead, 0),
-       extract(epoch FROM clock_timestamp() - l.oldest)::float8
+       extract(epoch FROM clock_timestamp() - l.oldest)::float8, coalesce(l.behind, 0)
   FROM live l FULL JOIN dead d USING (tenant_id, kind)
  ORDER BY tenant_id, kind;
 
@@ -86,12 +88,28 @@ SELECT tenant_id, kind, coalesce(l.ready, 0), coalesce(l.leased, 0), coalesce(l.
 -- Index: the primary keys.
 SELECT o.id, o.tenant_id, o.kind,
        CASE WHEN o.lease_until > statement_timestamp() THEN 'leased'
+            WHEN o.due_at IS NOT NULL THEN 'behind'
             WHEN o.available_at > statement_timestamp() THEN 'scheduled'
             ELSE 'ready' END,
-       o.payload::text, o.headers::text, o.attempts, o.max_attempts, o.created_at, o.available_at, o.lease_until, NULL,
-       o.suspect OR o.lease_id IS NOT NULL AND o.lease_until <= statement_timestamp(), o.dedup_key, o.last_error, NULL
+       o.payload::text, o.headers::text, o.attempts, o.max_attempts, o.created_at,
+       coalesce(o.due_at, o.available_at), o.lease_until, NULL,
+       o.suspect OR o.lease_id IS NOT NULL AND o.lease_until <= statement_timestamp(), o.dedup_key, o.last_error, NULL,
+       o.ordering_key, false
   FROM {schema}.outbox o WHERE o.id = %(id)s
 UNION ALL
 SELECT d.id, d.tenant_id, d.kind, 'dead', d.payload::text, d.headers::text, d.attempts, d.max_attempts, d.created_at,
-       NULL, NULL, d.died_at, false, d.dedup_key, d.last_error, d.reason
+       NULL, NULL, d.died_at, false, d.dedup_key, d.last_error, d.reason,
+       d.ordering_key, EXISTS (SELECT FROM {schema}.outbox_block b WHERE b.id = d.id)
   FROM {schema}.outbox_dead d WHERE d.id = %(id)s;
+
+
+-- name: pause
+INSERT INTO {schema}.outbox_pause (tenant_id, kind) VALUES (%(tenant_id)s, %(kind)s) ON CONFLICT DO NOTHING RETURNING 1;
+
+
+-- name: resume
+DELETE FROM {schema}.outbox_pause WHERE tenant_id = %(tenant_id)s AND kind = %(kind)s RETURNING 1;
+
+
+-- name: paused
+SELECT nullif(p.tenant_id, ''), nullif(p.kind, ''), p.since FROM {schema}.outbox_pause p ORDER BY p.since, 1, 2;

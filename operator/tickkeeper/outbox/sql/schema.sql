@@ -16,4 +16,11 @@ SELECT v.version, v.compatible_with FROM {schema}.schema_version v ORDER BY v.ve
 
 
 -- name: record_version
-INSERT INTO {schema}.schema_version (version, name) VALUES (%(version)s, %(name)s);
+INSERT INTO {schema}.schema_version (version, name, compatible_with) VALUES (%(version)s, %(name)s, %(serves)s);
+
+
+-- name: broken_indexes
+-- What is left of a CREATE INDEX CONCURRENTLY that did not end: it serves nobody, and stands in its own way.
+SELECT i.indexrelid::regclass::text
+  FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+ WHERE NOT i.indisvalid AND c.relnamespace = %(schema)s::regnamespace;

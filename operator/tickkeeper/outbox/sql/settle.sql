@@ -1,6 +1,8 @@
 -- Writes under a lease. Each locks its rows in the order of their ids before it changes them, so that two of them over
--- the same rows wait for one another instead of deadlocking, and each says how many rows the lease still held.
--- Index: the primary key.
+-- the same rows wait for one another instead of deadlocking, and each says how many rows the lease still held, and
+-- where it were not all, which.
+-- A row with an ordering_key that goes back takes along the rest of its run: the rows behind it under the same lease.
+-- Index: the primary key; outbox_run for the rest.
 
 -- name: ack
 -- Rows were handled: they leave.
@@ -15,7 +17,7 @@ gone AS (
      WHERE id = ANY (ARRAY(SELECT m.id FROM mine m)) AND lease_id = %(lease_id)s
     RETURNING id
 )
-SELECT count(*), 0 FROM gone;
+SELECT count(*), 0, CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN array_agg(id) END FROM gone;
 
 
 -- name: fail
@@ -27,18 +29,38 @@ WITH given AS MATERIALIZED (
         AS g (id, error, after, dead)
 ),
 mine AS MATERIALIZED (
-    SELECT o.id, o.attempts >= o.max_attempts AS spent FROM {schema}.outbox o
+    SELECT o.id, o.attempts, o.attempts >= o.max_attempts AS spent, o.tenant_id, o.ordering_key FROM {schema}.outbox o
      WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
      ORDER BY o.id
        FOR UPDATE
 ),
+rest AS MATERIALIZED (
+    SELECT r.id
+      FROM mine m
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.lease_id FROM {schema}.outbox o
+         WHERE o.tenant_id = m.tenant_id AND o.ordering_key = m.ordering_key AND o.id > m.id
+         ORDER BY o.id
+         LIMIT %(run)s
+     ) r
+     WHERE m.ordering_key IS NOT NULL AND r.lease_id = %(lease_id)s AND r.id <> ALL (%(asked)s::bigint[])
+),
+freed AS (
+    UPDATE {schema}.outbox
+       SET attempts = greatest(attempts - 1, 0), lease_id = NULL, lease_until = NULL
+     WHERE id = ANY (ARRAY(SELECT r.id FROM rest r)) AND lease_id = %(lease_id)s
+),
 verdict AS MATERIALIZED (
-    SELECT m.id, g.error, g.after, g.dead, g.dead OR m.spent AS dies FROM mine m JOIN given g ON g.id = m.id
+    SELECT m.id, m.attempts, g.error, g.after, g.dead, g.dead OR m.spent AS dies FROM mine m JOIN given g ON g.id = m.id
 ),
 gone AS (
     DELETE FROM {schema}.outbox
      WHERE id = ANY (ARRAY(SELECT v.id FROM verdict v WHERE v.dies)) AND lease_id = %(lease_id)s
     RETURNING *
+),
+blocked AS (
+    INSERT INTO {schema}.outbox_block (id, tenant_id, ordering_key)
+    SELECT g.id, g.tenant_id, g.ordering_key FROM gone g WHERE g.ordering_key IS NOT NULL AND %(block)s
 ),
 buried AS (
     INSERT INTO {schema}.outbox_dead (id, tenant_id, kind, payload, payload_bytes, headers, dedup_key, ordering_key,
@@ -50,16 +72,20 @@ buried AS (
 ),
 back AS (
     UPDATE {schema}.outbox o
-       SET available_at = statement_timestamp() + make_interval(secs => coalesce(
-               v.after,
-               least(%(cap)s::float8, %(base)s::float8 * power(2, least(o.attempts - 1, 30))) * (0.5 + random() / 2))),
+       SET available_at = CASE WHEN o.due_at IS NULL THEN w.due ELSE o.available_at END,
+           due_at = CASE WHEN o.due_at IS NOT NULL THEN w.due END,
            lease_id = NULL, lease_until = NULL, suspect = false, last_error = v.error
       FROM verdict v
+     CROSS JOIN LATERAL (
+        SELECT statement_timestamp() + make_interval(secs => coalesce(v.after, least(
+            %(cap)s::float8, %(base)s::float8 * power(2, least(v.attempts - 1, 30))) * (0.5 + random() / 2))) AS due
+     ) w
      WHERE v.id = o.id AND o.id = ANY (ARRAY(SELECT w.id FROM verdict w WHERE NOT w.dies))
        AND o.lease_id = %(lease_id)s
     RETURNING o.id
 )
-SELECT (SELECT count(*) FROM buried) + (SELECT count(*) FROM back), (SELECT count(*) FROM buried);
+SELECT (SELECT count(*) FROM buried) + (SELECT count(*) FROM back), (SELECT count(*) FROM buried),
+       ARRAY(SELECT b.id FROM buried b UNION ALL SELECT b.id FROM back b);
 
 
 -- name: snooze
@@ -68,29 +94,62 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(untils)s::timestamptz[]) AS g (id, until)
 ),
 mine AS MATERIALIZED (
-    SELECT o.id FROM {schema}.outbox o
+    SELECT o.id, o.tenant_id, o.ordering_key FROM {schema}.outbox o
      WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
      ORDER BY o.id
        FOR UPDATE
 ),
+rest AS MATERIALIZED (
+    SELECT r.id
+      FROM mine m
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.lease_id FROM {schema}.outbox o
+         WHERE o.tenant_id = m.tenant_id AND o.ordering_key = m.ordering_key AND o.id > m.id
+         ORDER BY o.id
+         LIMIT %(run)s
+     ) r
+     WHERE m.ordering_key IS NOT NULL AND r.lease_id = %(lease_id)s AND r.id <> ALL (%(asked)s::bigint[])
+),
+freed AS (
+    UPDATE {schema}.outbox
+       SET attempts = greatest(attempts - 1, 0), lease_id = NULL, lease_until = NULL
+     WHERE id = ANY (ARRAY(SELECT r.id FROM rest r)) AND lease_id = %(lease_id)s
+),
 back AS (
     UPDATE {schema}.outbox o
-       SET available_at = g.until, attempts = greatest(o.attempts - 1, 0),
+       SET available_at = CASE WHEN o.due_at IS NULL THEN g.until ELSE o.available_at END,
+           due_at = CASE WHEN o.due_at IS NOT NULL THEN g.until END, attempts = greatest(o.attempts - 1, 0),
            lease_id = NULL, lease_until = NULL, suspect = false
       FROM given g
      WHERE g.id = o.id AND o.id = ANY (ARRAY(SELECT m.id FROM mine m)) AND o.lease_id = %(lease_id)s
     RETURNING o.id
 )
-SELECT count(*), 0 FROM back;
+SELECT count(*), 0, array_agg(id) FROM back;
 
 
 -- name: release
 -- Rows were never started: they go back at once, and the attempt is not counted. A suspect stays one.
 WITH mine AS MATERIALIZED (
-    SELECT o.id FROM {schema}.outbox o
+    SELECT o.id, o.tenant_id, o.ordering_key FROM {schema}.outbox o
      WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
      ORDER BY o.id
        FOR UPDATE
+),
+rest AS MATERIALIZED (
+    SELECT r.id
+      FROM mine m
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.lease_id FROM {schema}.outbox o
+         WHERE o.tenant_id = m.tenant_id AND o.ordering_key = m.ordering_key AND o.id > m.id
+         ORDER BY o.id
+         LIMIT %(run)s
+     ) r
+     WHERE m.ordering_key IS NOT NULL AND r.lease_id = %(lease_id)s AND r.id <> ALL (%(asked)s::bigint[])
+),
+freed AS (
+    UPDATE {schema}.outbox
+       SET attempts = greatest(attempts - 1, 0), lease_id = NULL, lease_until = NULL
+     WHERE id = ANY (ARRAY(SELECT r.id FROM rest r)) AND lease_id = %(lease_id)s
 ),
 back AS (
     UPDATE {schema}.outbox
@@ -98,16 +157,20 @@ back AS (
      WHERE id = ANY (ARRAY(SELECT m.id FROM mine m)) AND lease_id = %(lease_id)s
     RETURNING id
 )
-SELECT count(*), 0 FROM back;
+SELECT count(*), 0, array_agg(id) FROM back;
 
 
 -- name: renew
--- Rows are held longer, from now.
-WITH mine AS MATERIALIZED (
+-- Rows are held longer, from now. A row that is locked is in its handler's own transaction, which holds it better than
+-- any lease: it is passed over, and counts.
+WITH ours AS MATERIALIZED (
+    SELECT o.id FROM {schema}.outbox o WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
+),
+mine AS MATERIALIZED (
     SELECT o.id FROM {schema}.outbox o
      WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
      ORDER BY o.id
-       FOR UPDATE
+       FOR UPDATE SKIP LOCKED
 ),
 held AS (
     UPDATE {schema}.outbox
@@ -115,7 +178,7 @@ held AS (
      WHERE id = ANY (ARRAY(SELECT m.id FROM mine m)) AND lease_id = %(lease_id)s
     RETURNING id
 )
-SELECT count(*), 0 FROM held;
+SELECT count(*), 0, CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN array_agg(id) END FROM ours;
 
 
 -- name: cancel
@@ -135,3 +198,20 @@ gone AS (
     RETURNING id
 )
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM named n WHERE n.held);
+
+
+-- name: hold
+-- The rows that are still ours, locked until the end of the transaction: nobody claims them meanwhile.
+SELECT o.id FROM {schema}.outbox o
+ WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
+ ORDER BY o.id
+   FOR UPDATE;
+
+
+-- name: leave
+-- Rows that hold has locked and that were handled leave, at the end of the same transaction.
+WITH gone AS (
+    DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
+    RETURNING id
+)
+SELECT count(*) FROM gone;
