@@ -129,6 +129,11 @@ CASES = {
         },
         {"namespace": "tk", "kind": "mail"},
     ),
+    "TickKeeperRowsBuried": Case(
+        {f'tickkeeper_rows_buried_total{{{N}, pod="a"}}': "0x70 1x10"},
+        {f'tickkeeper_rows_buried_total{{{N}, pod="a"}}': steady(7)},
+        {"namespace": "tk"},
+    ),
     "TickKeeperRowsRetried": Case(
         {
             f'tickkeeper_rows_total{{{N}, kind="mail", outcome="retried"}}': growing(3),

@@ -119,6 +119,7 @@ _OPERATOR = {
 _WORKER = {
     "concurrency": "concurrency",
     "handlerConcurrency": "handler_concurrency",
+    "lanes": "lanes",
     "batchSize": "batch_size",
     "connections": "database_connections",
     "graceSeconds": "grace_seconds",

@@ -43,6 +43,6 @@ class QuickHistogram(Collector):
             total, buckets = 0, []
             for bound, count in zip(self._bounds, counts, strict=True):
                 total += count
-                buckets.append((floatToGoString(bound), total))
+                buckets.append((floatToGoString(bound), total))  # type: ignore[no-untyped-call]
             family.add_metric([value], buckets, self._sums[value])
         yield family

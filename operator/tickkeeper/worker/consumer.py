@@ -57,6 +57,12 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
         self._tried = 0.0
         self._away = False
         self._look_first = False
+        # Fetches under way and jobs taken that nothing works yet; at the end nothing more is fetched.
+        self._in_hand = 0
+        self._empty_handed = asyncio.Event()
+        self._empty_handed.set()
+        self._last_call = False
+        self._released = asyncio.Event()
         # Its default is croniter, which is wrong at daylight-saving changes.
         self._job_scheduler = JobScheduler(self, repeat_strategy=repeat_strategy)
         self.clientName = client_name(self.prefix, queue, self.workerName)
@@ -88,8 +94,44 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
     async def moveToActive(self, token: str) -> Job | None:  # noqa: N802 - bullmq's name
         """Take the next job, if there is one."""
         take = super().moveToActive
+        job: Job | None = None
         async with self._fetching:
-            return await self._watched(lambda: take(token))
+            if self._last_call:
+                await self._released.wait()
+                return None
+            self._hold(1)
+            try:
+                job = await self._watched(lambda: take(token))
+            finally:
+                if job is None:
+                    self._hold(-1)
+            return job
+
+    async def processJob(self, job: Job, token: str) -> None:  # noqa: N802 - bullmq's name
+        """Work one job that was taken."""
+        self._hold(-1)
+        await super().processJob(job, token)
+
+    def _hold(self, more: int) -> None:
+        self._in_hand += more
+        if self._in_hand:
+            self._empty_handed.clear()
+        else:
+            self._empty_handed.set()
+
+    async def close(self, force: bool = False) -> None:
+        """Stop fetching, wait for the jobs that run, and hang up; by force without waiting.
+
+        bullmq's run() ends with the first job that is done after close() has begun, and its close() waits only for what
+        ran then: a job that was just being taken would stay in `active`, worked by nobody. So fetches end first.
+        """
+        if not force and self.running:
+            self._last_call = True
+            await self._empty_handed.wait()
+            if self.forceClosing:
+                return
+        self._released.set()
+        await super().close(force)
 
     async def _scheduleNextIteration(self, job: Job) -> None:  # noqa: N802 - bullmq's name
         # Repeated inside bullmq for as long as Redis is away, with the job taken and nothing told.

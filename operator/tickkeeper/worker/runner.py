@@ -172,12 +172,11 @@ class QueueRunner:
         self._closing.set()
         consumer = self._consumer
         if consumer is not None and consumer.running:
-            marker = consumer.keys["marker"] if consumer.waiting else None
             if not await self._close_gently(consumer, seconds, busy):
                 _log.warning("closed by force", queue=self._queue, jobs=len(consumer.jobs))
                 await _discard(consumer)
-            elif marker is not None:
-                await self._pass_on(marker)
+            else:
+                await self._pass_on(consumer.keys["marker"])
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_FORCE_SECONDS)
@@ -196,7 +195,7 @@ class QueueRunner:
         return True
 
     async def _pass_on(self, marker: str) -> None:
-        """Wake another worker: the wait that was cut may have taken the queue's only marker with it."""
+        """Wake another worker: a wait or a fetch that ended may have taken the queue's only marker with it."""
         client = self._connect(blocking=False)
         try:
             async with asyncio.timeout(_FORCE_SECONDS):
