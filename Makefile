@@ -88,4 +88,10 @@ bench-keeper: setup ## how fast it heals and what it costs; ROWS=name,name some 
 soak: setup ## random faults for MINUTES=15 over 200 schedules; SEED=n repeats a run; exit 1 when one no longer ticks
 	@$(BIN)/python -m benchmarks.soak
 
-.PHONY: bench-keeper soak
+bench-outbox: setup ## how fast the outbox is drained, beside others; ROWS, RUNS, QUICK as above
+	@$(BIN)/python -m benchmarks.outbox
+
+chaos-outbox: setup ## harm to workers and PostgreSQL for MINUTES=10, then an account of every row; SEED=n repeats a run
+	@$(BIN)/python -m benchmarks.chaos
+
+.PHONY: bench-keeper soak bench-outbox chaos-outbox

@@ -51,6 +51,11 @@ class Row:
         wanted = f"<= {number(bound)}" + (f" {note}" if note else "")
         self.bars.append(Bar(name, value, unit, wanted, value <= bound))
 
+    def at_least(self, name: str, value: float, unit: str, bound: float, note: str = "") -> None:
+        """Add a bar: ``value`` must reach ``bound``; ``note`` says what the bound is made of."""
+        wanted = f">= {number(bound)}" + (f" {note}" if note else "")
+        self.bars.append(Bar(name, value, unit, wanted, value >= bound))
+
 
 def ratios(here: Sequence[float], floor: Sequence[float]) -> list[float]:
     """Each run's value in multiples of the same run's floor."""

@@ -19,6 +19,7 @@ from tickkeeper.worker.gates import Gates
 from tickkeeper.worker.handlers import Handler
 from tickkeeper.worker.outcome import DONE, Verdict, failed, judge_raise, judge_return
 from tickkeeper.worker.pressure import Pressure
+from tickkeeper.worker.solitude import Solitude
 from tickkeeper.worker.threads import Threads
 
 # How long a cancelled handler may take to clean up before it is left alone.
@@ -49,7 +50,7 @@ class Invoker:
         self.pressure = pressure or Pressure()
         self._abandoned: set[asyncio.Task[Any]] = set()
         #: held while a row runs that may kill the process, or that cannot afford another's doing so
-        self.alone = asyncio.Lock()
+        self.alone = Solitude()
 
     @property
     def abandoned(self) -> int:

@@ -178,20 +178,28 @@ class _Drain:
                 await pressure.room(lambda: over() is None)
                 continue
             kinds = await self._claimable()
-            since = time.monotonic()
-            claim = Claim(_NOTHING) if not kinds else await self._claim(kinds)
-            self._counts.dead += claim.buried
-            self._report.buried(claim.buried)
+            alone = self._invoker.alone
+            await alone.room()
+            with alone.claiming():
+                since = time.monotonic()
+                claim = Claim(_NOTHING) if not kinds else await self._claim(kinds)
+                self._counts.dead += claim.buried
+                self._report.buried(claim.buried)
+                # Two rows that come alone do not share one process, nor does one take the other lanes' rows along. The
+                # later one goes back unharmed: a claimed row that waits would share the fate of the one that runs.
+                makes_way = claim.alone and len(self._working) > 1
+                goes_back = makes_way or (claim.alone and alone.taken)
+                if makes_way:
+                    self._make_way()
+                if goes_back:
+                    await self._store.release(claim.lease_id, [row.id for row in claim.rows])
+            if makes_way:
+                return None  # the last lane that is left claims it again
+            if goes_back:
+                await alone.over()
+                continue
             if not claim.rows:
                 empty = not claim.buried
-                continue
-            if claim.alone and len(self._working) > 1:
-                # It shall not take the other lanes' rows along. The last lane that is left claims it again.
-                self._make_way()
-                await self._store.release(claim.lease_id, [row.id for row in claim.rows])
-                return None
-            if claim.alone and self._invoker.alone.locked():
-                await self._wait_for_turn(claim)
                 continue
             full = len(claim.rows) >= self._limits.batch_size
             if full and len(self._working) < self._limits.lanes and over() is None:
@@ -232,15 +240,6 @@ class _Drain:
         handler = self._registry.find(kind)
         assert handler is not None, f"the store claimed kind {kind!r}, which was not asked for"
         return handler
-
-    async def _wait_for_turn(self, claim: Claim) -> None:
-        """Two rows that may kill their worker, or are on their last attempt, do not share one process at a time.
-
-        The later one goes back unharmed: a claimed row that waits would share the fate of the one that runs.
-        """
-        await self._store.release(claim.lease_id, [row.id for row in claim.rows])
-        async with self._invoker.alone:
-            pass
 
     async def _claimable(self) -> list[str]:
         """The exact kinds to claim: what this tick wants of what has a handler. Patterns are looked up once a tick."""

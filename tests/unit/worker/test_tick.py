@@ -333,6 +333,61 @@ async def test_rows_that_come_alone_do_not_share_the_process():
     assert most == 1
 
 
+class SlowToAnswer(FakeOutbox):
+    """Its claims count attempts at once and answer when told to."""
+
+    def __init__(self, *rows, **options):
+        super().__init__(*rows, **options)
+        self.answer = asyncio.Event()
+
+    async def claim(self, tenant_id, **asked):
+        claim = await super().claim(tenant_id, **asked)
+        await self.answer.wait()
+        return claim
+
+
+async def test_c10_a_row_alone_begins_when_no_claim_is_under_way():
+    # A claim under way may have counted the last attempt of a row: killed now, that row would die untried.
+    invoker = Invoker(default_timeout=30, cleanup_seconds=0.05)
+    first, second = FakeOutbox(row(1), alone=True), SlowToAnswer(row(2), alone=True)
+    began = []
+
+    async def handler(row):
+        began.append((row.id, second.rows[2].attempts if 2 in second.rows else None))
+
+    registry = _registry(mail_send=handler)
+    slow = asyncio.create_task(drain(second, "acme", registry, invoker=invoker))
+    await eventually(lambda: second.leases)
+    quick = asyncio.create_task(drain(first, "acme", registry, invoker=invoker))
+    await eventually(lambda: invoker.alone.taken)
+    assert not began
+    second.answer.set()
+    await asyncio.gather(slow, quick)
+    assert began == [(1, 0), (2, 1)]
+
+
+async def test_c10_nothing_is_claimed_just_after_a_row_alone_began():
+    invoker = Invoker(default_timeout=30, cleanup_seconds=0.05)
+    first, second = FakeOutbox(row(1), alone=True), FakeOutbox(row(2))
+    go = asyncio.Event()
+
+    async def handler(row):
+        if row.id == 1:
+            await go.wait()
+
+    registry = _registry(mail_send=handler)
+    alone = asyncio.create_task(drain(first, "acme", registry, invoker=invoker))
+    await eventually(lambda: invoker.alone.taken)
+    other = asyncio.create_task(drain(second, "acme", registry, invoker=invoker))
+    await asyncio.sleep(0.05)
+    assert "claim" not in second.calls
+    await other  # a slow row does not stop the others for long
+    assert second.acked == [2]
+    assert not alone.done()
+    go.set()
+    await alone
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), SchemaError("run: tickkeeper outbox migrate")])
 async def test_a_claim_that_fails_fails_the_tick(error):
     store = FakeOutbox(row(1))
