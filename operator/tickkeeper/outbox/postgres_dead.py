@@ -69,15 +69,18 @@ class PostgresDeadLetters:
         age = age_seconds(older_than)
         chosen = {"ids": None if ids is None else sorted_ids(ids), "tenant_id": tenant_id, "kind": kind}
         purged, size = 0, _BATCH
+        last: dict[str, Any] = {"last_death": None, "last_id": None}
         while True:
             try:
-                ((gone,),) = await self._query("purge", {**chosen, "age": age, "limit": size})
+                records = await self._query("purge", {**chosen, **last, "age": age, "limit": size})
             except StatementTimedOut:
                 if size == 1:
                     raise
                 size //= 2
                 continue
-            if not gone:
+            if not records:
                 await self._look_after_keys()
                 return purged
+            ((gone, death, row_id),) = records
             purged += gone
+            last = {"last_death": death, "last_id": row_id}

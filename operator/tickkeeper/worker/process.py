@@ -16,10 +16,12 @@ from redis.asyncio import Redis
 from tickkeeper.bullmq.clients import Use, close, connect
 from tickkeeper.outbox.mnemora import MnemoraOutbox
 from tickkeeper.outbox.postgres import PostgresOutbox
+from tickkeeper.outbox.sampler import OutboxSampler
 from tickkeeper.outbox.store import OutboxStore
 from tickkeeper.telemetry import logs
 from tickkeeper.telemetry.http import Health, TelemetryServer
 from tickkeeper.telemetry.metrics import WorkerMetrics
+from tickkeeper.telemetry.outbox import OutboxGauges
 from tickkeeper.telemetry.redaction import describe
 from tickkeeper.worker.handlers import HandlerError, Registry, load
 from tickkeeper.worker.http_route import HttpDelivery
@@ -28,6 +30,7 @@ from tickkeeper.worker.outcome import clean
 from tickkeeper.worker.processor import Bench, TickProcessor
 from tickkeeper.worker.routes import read_routes
 from tickkeeper.worker.runner import QueueRunner
+from tickkeeper.worker.sampling import HOLD, OutboxWatch, Schedules
 from tickkeeper.worker.settings import WorkerSettings
 
 _log = logs.get_logger(__name__)
@@ -57,11 +60,24 @@ def build_store(settings: WorkerSettings) -> PostgresOutbox | MnemoraOutbox:
     )
 
 
+def build_sampler(settings: WorkerSettings) -> OutboxSampler | None:
+    """What samples the outbox, not yet opened; mnemora's is not sampled."""
+    if settings.store == "mnemora":
+        return None
+    return OutboxSampler(settings.database_url.get_secret_value(), schema=settings.schema_name, hold=HOLD)
+
+
 class WorkerProcess:
     """Serves the queues until ``request_stop``; then ends within the grace period."""
 
     def __init__(
-        self, settings: WorkerSettings, registry: Registry, *, store: OutboxStore, delivery: HttpDelivery
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        *,
+        store: OutboxStore,
+        delivery: HttpDelivery,
+        sampler: OutboxSampler | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -87,6 +103,7 @@ class WorkerProcess:
             running_ttl=settings.running_ttl,
         )
         self._queues = [self._queue(name, bench) for name in settings.queue_names]
+        self._sampler = sampler
         self.server = TelemetryServer(
             settings.http_host,
             settings.http_port,
@@ -130,13 +147,16 @@ class WorkerProcess:
         )
         if not len(self._registry):
             _log.warning("no handlers and no routes: ticks are taken, and no row is claimed")
-        watching = asyncio.create_task(self._watch_outbox(), name="outbox watch")
+        watching = [asyncio.create_task(self._watch_outbox(), name="outbox watch")]
+        if self._sampler is not None:
+            watching.append(asyncio.create_task(self._sampling(self._sampler).run(), name="outbox sampler"))
         for runner, _ in self._queues:
             runner.start()
         try:
             await self._stop.wait()
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             await self._end()
 
     async def _end(self) -> None:
@@ -155,9 +175,16 @@ class WorkerProcess:
                 processor.cut()
             await asyncio.wait(late)
         left = max(_LAST_STEPS / 5, min(_LAST_STEPS, began + grace - _LAST_STEPS / 5 - time.monotonic()))
-        steps = (close(self._keys), self._delivery.close(), self._store.close(), self.server.stop())
+        steps = [close(self._keys), self._delivery.close(), self._store.close(), self.server.stop()]
+        if self._sampler is not None:
+            steps.append(self._sampler.close())
         await asyncio.gather(*(_briefly(step, left) for step in steps))
         _log.info("stopped", after_seconds=round(time.monotonic() - began, 2))
+
+    def _sampling(self, sampler: OutboxSampler) -> OutboxWatch:
+        settings = self._settings
+        schedules = Schedules(self._keys, settings.prefix, settings.queue_names, settings.default_tenant)
+        return OutboxWatch(sampler, OutboxGauges(self.metrics.registry), schedules)
 
     async def _watch_outbox(self) -> None:
         """Say once, in one line, what is wrong with the outbox; ticks fail meanwhile, and go on by themselves."""
@@ -213,11 +240,13 @@ def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) ->
 
 
 async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) -> None:
-    store = build_store(settings)
-    process = WorkerProcess(settings, registry, store=store, delivery=delivery)
+    store, sampler = build_store(settings), build_sampler(settings)
+    process = WorkerProcess(settings, registry, store=store, delivery=delivery, sampler=sampler)
     await process.listen()
     _on_signals(process, asyncio.get_running_loop(), settings.grace_seconds)
     await store.open()
+    if sampler is not None:
+        await sampler.open()
     await process.run()
     # Bounded steps are over. What is left would only hold us up: closes that swallow cancellation, threads of
     # handlers and of name look-ups that nothing can stop.

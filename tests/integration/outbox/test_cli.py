@@ -1,8 +1,9 @@
 """``tickkeeper outbox`` against a real database."""
 
+import asyncio
 import json
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -12,13 +13,17 @@ from tickkeeper.cli.outbox import outbox
 from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, enqueue_many_sync
 from tickkeeper.outbox.version import migrations
 
+if TYPE_CHECKING:
+    import redis as redis_py
 
-def run(dsn: str, *arguments: str) -> Result:
-    return CliRunner().invoke(outbox, arguments, env={"TICKKEEPER_DATABASE_URL": dsn})
+
+def run(dsn: str, *arguments: str, redis: str = "") -> Result:
+    environment = {"TICKKEEPER_DATABASE_URL": dsn, "TICKKEEPER_REDIS_URL": redis}
+    return CliRunner().invoke(outbox, arguments, env=environment)
 
 
-def ask(dsn: str, *arguments: str) -> Any:
-    done = run(dsn, *arguments, "--json")
+def ask(dsn: str, *arguments: str, redis: str = "") -> Any:
+    done = run(dsn, *arguments, "--json", redis=redis)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -54,14 +59,145 @@ def test_migrate(database: str) -> None:
 
 
 def test_stats(dead: str) -> None:
-    lines = run(dead, "stats").stdout.splitlines()
-    assert lines[0].split() == ["TENANT", "KIND", "READY", "LEASED", "SCHEDULED", "DEAD", "OLDEST"]
-    assert [line.split()[:6] for line in lines[1:]] == [
-        ["acme", "mail", "1", "0", "0", "2"],
-        ["other", "sms", "0", "0", "0", "1"],
+    done = run(dead, "stats")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == [
+        *("TENANT", "KIND", "READY", "LEASED", "SCHEDULED", "BEHIND", "DEAD", "OLDEST", "SCHEDULE")
     ]
+    assert [[*line.split()[:7], line.split()[-1]] for line in lines[1:]] == [
+        ["acme", "mail", "1", "0", "0", "0", "2", "?"],
+        ["other", "sms", "0", "0", "0", "0", "1", "?"],
+    ]
+    assert done.stderr == (
+        "tickkeeper: schedules not looked at: TICKKEEPER_REDIS_URL is not set, so nobody was asked for schedules\n"
+    )
     (row,) = ask(dead, "stats", "--tenant", "other")
-    assert (row["tenant_id"], row["dead"], row["oldest"]) == ("other", 1, None)
+    assert (row["tenant_id"], row["dead"], row["oldest"], row["schedule"]) == ("other", 1, None, None)
+
+
+def test_stats_name_tenants_without_a_schedule(dead: str, redis_url: str, redis: "redis_py.Redis") -> None:
+    with psycopg.connect(dead) as producer:
+        enqueue_many_sync(producer, [NewRow("forgotten", "mail", 1)])
+    register(redis, "ticks", "s1", {"tenantId": "acme"})
+    done = run(dead, "stats", redis=redis_url)
+    assert [line.split()[-1] for line in done.stdout.splitlines()[1:]] == ["yes", "none", "yes"]
+    assert done.stderr.startswith("tickkeeper: no schedule for forgotten (redis://127.0.0.1:")
+    told = ask(dead, "stats", redis=redis_url)
+    # other has dead rows only: nothing waits for a tick there
+    assert [(row["tenant_id"], row["schedule"]) for row in told] == [
+        ("acme", True),
+        ("forgotten", False),
+        ("other", True),
+    ]
+    # another queue of the prefix counts, another prefix does not
+    register(redis, "more", "s2", {"tenantId": "forgotten"})
+    assert ask(dead, "stats", "--tenant", "forgotten", redis=redis_url)[0]["schedule"] is True
+    assert ask(dead, "stats", "--tenant", "forgotten", "--queue", "ticks", redis=redis_url)[0]["schedule"] is False
+    assert ask(dead, "stats", "--tenant", "acme", "--prefix", "x", redis=redis_url)[0]["schedule"] is False
+    unreachable = run(dead, "stats", redis="redis://:verysecret@127.0.0.1:1")
+    assert unreachable.exit_code == 0
+    assert "schedules not looked at: redis://127.0.0.1:1/0 was asked" in unreachable.stderr
+    assert "verysecret" not in unreachable.output
+    wrong = run(dead, "stats", redis="http://:verysecret@host")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("tickkeeper: TICKKEEPER_REDIS_*: url must begin with one of redis://")
+    assert "verysecret" not in wrong.output
+
+
+def test_ticks_without_a_tenant_are_the_default_ones(
+    dead: str, redis_url: str, redis: "redis_py.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(redis, "ticks", "legacy", {})
+    assert ask(dead, "stats", "--tenant", "acme", redis=redis_url)[0]["schedule"] is False
+    monkeypatch.setenv("TICKKEEPER_DEFAULT_TENANT", "acme")
+    assert ask(dead, "stats", "--tenant", "acme", redis=redis_url)[0]["schedule"] is True
+
+
+def register(redis: "redis_py.Redis", queue: str, scheduler: str, data: dict[str, str]) -> None:
+    """A scheduler as BullMQ keeps it, as far as we look."""
+    redis.zadd(f"bull:{queue}:repeat", {scheduler: 1})
+    redis.hset(f"bull:{queue}:repeat:{scheduler}", mapping={"data": json.dumps(data)})
+
+
+def test_quick_stats(dead: str, redis_url: str) -> None:
+    lines = run(dead, "stats", "--quick").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["WHAT", "HOW"],
+        ["ready", "1"],
+        ["leased", "0"],
+        ["scheduled", "0"],
+        ["behind", "0"],
+        ["dead", "3"],
+        ["tenants", "with"],
+        ["earliest", "due"],
+        ["oldest", "enqueued"],
+    ]
+    told = ask(dead, "stats", "--quick", redis=redis_url)
+    assert (told["ready"], told["dead"], told["tenants"], told["without_schedule"]) == (1, 3, 1, ["acme"])
+
+
+def test_a_count_that_takes_too_long_ends(dsn: str) -> None:
+    with psycopg.connect(dsn) as altering:
+        altering.execute("LOCK TABLE tickkeeper.outbox IN ACCESS EXCLUSIVE MODE")
+        done = run(dsn, "stats", "--timeout", "1")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == ("tickkeeper: counting took longer than 1 s: give --tenant, --quick or a longer --timeout\n")
+
+
+def test_list(dead: str) -> None:
+    lines = run(dead, "list").stdout.splitlines()
+    assert lines[0].split() == ["ID", "TENANT", "KIND", "STATE", "ATTEMPTS", "DUE", "KEY", "ERROR"]
+    assert [line.split()[:5] for line in lines[1:]] == [["4", "acme", "mail", "ready", "0/20"]]
+    first = run(dead, "list", "--state", "dead", "--limit", "2")
+    assert [line.split()[0] for line in first.stdout.splitlines()] == ["ID", "1", "2"]
+    assert "\x1b" not in first.stdout
+    cursor = first.stderr.removeprefix("tickkeeper: there is more: --after ").strip()
+    told = ask(dead, "list", "--state", "dead", "--after", cursor)
+    assert [row["id"] for row in told["rows"]] == [3]
+    assert told["after"] is None
+    assert ask(dead, "list", "--tenant", "nobody") == {"rows": [], "after": None}
+    wrong = run(dead, "list", "--after", "x")
+    assert (wrong.exit_code, wrong.stderr) == (
+        2,
+        "tickkeeper: cursor is 'x': must be one that this listing gave\n",
+    )
+
+
+def test_cancel(dead: str) -> None:
+    assert run(dead, "cancel", "--tenant", "acme").exit_code == 2
+    assert run(dead, "cancel", "--tenant", "acme", "4", "--dedup-key", "k0").exit_code == 2
+    strange = run(dead, "cancel", "--tenant", "other", "4")
+    assert (strange.exit_code, strange.stdout) == (1, "cancelled 0\n")
+    assert strange.stderr == "tickkeeper: not all rows named wait in tenant other: id 4\n"
+    assert ask(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0") == {"cancelled": 1, "held": 0}
+    assert run(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0").exit_code == 1
+
+
+async def test_cancel_leaves_what_a_worker_has(dead: str) -> None:
+    async with PostgresOutbox(dead) as store:
+        await store.claim("acme", kinds=None, limit=9, lease=timedelta(seconds=30))
+    held = await asyncio.to_thread(run, dead, "cancel", "--tenant", "acme", "4")
+    assert (held.exit_code, held.stdout, held.stderr) == (
+        1,
+        "cancelled 0\n",
+        "tickkeeper: 1 stay: a worker has them\n",
+    )
+
+
+def test_pause_and_resume(dead: str) -> None:
+    assert run(dead, "pause").exit_code == 2
+    assert run(dead, "pause", "--tenant", "acme").stdout == "paused tenant acme\n"
+    told = ask(dead, "pause", "--tenant", "other", "--kind", "sms")
+    assert told == {"tenant_id": "other", "kind": "sms", "paused": True}
+    lines = run(dead, "paused").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["TENANT", "KIND"], ["acme", "*"], ["other", "sms"]]
+    assert run(dead, "resume", "--tenant", "acme").stdout == "resumed tenant acme\n"
+    again = run(dead, "resume", "--tenant", "acme")
+    assert (again.exit_code, again.stderr) == (
+        1,
+        "tickkeeper: tenant acme was not paused: `tickkeeper outbox paused` lists what is\n",
+    )
+    assert [each["tenant_id"] for each in ask(dead, "paused")] == ["other"]
 
 
 def test_show(dead: str) -> None:

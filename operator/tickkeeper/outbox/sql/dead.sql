@@ -59,14 +59,16 @@ SELECT c.id, g.id IS NOT NULL FROM chosen c LEFT JOIN gone g ON g.id = c.id ORDE
 
 
 -- name: purge
--- One batch of dead rows is deleted for good, oldest death first.
+-- One batch of dead rows is deleted for good, oldest death first. The next begins behind the last row of this one: what a
+-- filter leaves is passed over once, and not by every batch.
 -- Index: outbox_dead_age, or outbox_dead_tenant for a tenant with few rows among many.
 WITH chosen AS MATERIALIZED (
-    SELECT d.id FROM {schema}.outbox_dead d
+    SELECT d.id, d.died_at FROM {schema}.outbox_dead d
      WHERE (%(ids)s::bigint[] IS NULL OR d.id = ANY (%(ids)s::bigint[]))
        AND (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
        AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
        AND d.died_at <= statement_timestamp() - make_interval(secs => %(age)s)
+       AND (%(last_death)s::timestamptz IS NULL OR (d.died_at, d.id) > (%(last_death)s, %(last_id)s::bigint))
      ORDER BY d.died_at, d.id
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -75,4 +77,4 @@ gone AS (
     DELETE FROM {schema}.outbox_dead WHERE id = ANY (ARRAY(SELECT c.id FROM chosen c))
     RETURNING id
 )
-SELECT count(*) FROM gone;
+SELECT (SELECT count(*) FROM gone), c.died_at, c.id FROM chosen c ORDER BY c.died_at DESC, c.id DESC LIMIT 1;
