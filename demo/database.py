@@ -22,8 +22,8 @@ CREATE TABLE deliveries (
 );
 GRANT USAGE ON SCHEMA tickkeeper TO producer, worker;
 GRANT EXECUTE ON FUNCTION tickkeeper.enqueue TO producer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON tickkeeper.outbox, tickkeeper.outbox_dead TO worker;
-GRANT SELECT ON tickkeeper.schema_version TO worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tickkeeper TO worker;
+GRANT EXECUTE ON FUNCTION tickkeeper.outbox_mend TO worker;
 GRANT SELECT, INSERT, UPDATE ON deliveries TO worker;
 """
 
