@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ from tickkeeper.bullmq.observe import BATCH, Look, Observer
 from tickkeeper.bullmq.workers import count_workers
 from tickkeeper.controller.charge import Charge, Found, Intent
 from tickkeeper.schedules.checks import plan, plan_removal
+from tickkeeper.schedules.desired import Desired
 from tickkeeper.schedules.observed import Observed
 from tickkeeper.schedules.plan import Plan, State
 from tickkeeper.schedules.ticking import Verdict
@@ -51,6 +52,23 @@ class _Safety:
             message = f"Redis' clock is more than {_SKEW_MS // 1000} s {side} the operator's"
             return Verdict(Status.FALSE, Reason.CLOCK_SKEW, message)
         return self.eviction
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A batch that was looked at. ``judged``: the edition that each charge had before."""
+
+    queue: QueueKey
+    charges: Sequence[Charge]
+    judged: Mapping[Charge, Desired]
+    look: Look
+    plans: Mapping[Charge, Plan]
+    errors: Mapping[Charge, str] = field(default_factory=dict)
+
+    @property
+    def acting(self) -> list[Charge]:
+        """Those whose plan asks for something."""
+        return [charge for charge in self.charges if self.plans[charge].acts]
 
 
 class Fenced(Exception):
@@ -92,19 +110,21 @@ class Inspection:
         self._safety = replace(self._safety, eviction=worst)
 
     async def inspect(self, charges: Sequence[Charge]) -> AsyncIterator[tuple[Charge, Found]]:
-        """What each charge came to, in batches."""
-        queues: dict[QueueKey, list[Charge]] = defaultdict(list)
-        for charge in charges:
-            queues[charge.queue].append(charge)
-        for queue, members in queues.items():
-            for start in range(0, len(members), BATCH):
-                for pair in await self._batch_or_each(queue, members[start : start + BATCH]):
-                    yield pair
+        """What each charge came to, in batches. All that is broken is mended before any of it is looked at again."""
+        begun: list[_Begun] = []
+        for queue, members in _batches(charges):
+            for pair in await self._or_each(queue, members, self._begin(queue, members, begun)):
+                yield pair
+        for batch in begun:
+            for pair in await self._or_each(batch.queue, batch.charges, self._end(batch)):
+                yield pair
 
-    async def _batch_or_each(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
+    async def _or_each(
+        self, queue: QueueKey, charges: Sequence[Charge], batch: Awaitable[list[tuple[Charge, Found]]]
+    ) -> list[tuple[Charge, Found]]:
         """A batch; where something in it cannot be understood, one by one, so that it costs only itself."""
         try:
-            return await self._batch(queue, charges)
+            return await batch
         except (Fenced, *REDIS_ERRORS):
             raise
         except Exception:  # noqa: BLE001 - whatever it is, it must not cost the others
@@ -112,7 +132,10 @@ class Inspection:
         found: list[tuple[Charge, Found]] = []
         for charge in charges:
             try:
-                found.extend(await self._batch(queue, [charge]))
+                begun: list[_Begun] = []
+                found.extend(await self._begin(queue, [charge], begun))
+                for one in begun:
+                    found.extend(await self._end(one))
             except (Fenced, *REDIS_ERRORS):
                 raise
             except Exception as error:  # noqa: BLE001 - told in the condition, and in the log above
@@ -120,28 +143,35 @@ class Inspection:
                 found.append((charge, Found(unclear, unclear, None, self._safety.verdict())))
         return found
 
-    async def _batch(self, queue: QueueKey, charges: Sequence[Charge]) -> list[tuple[Charge, Found]]:
+    async def _begin(
+        self, queue: QueueKey, charges: Sequence[Charge], begun: list[_Begun]
+    ) -> list[tuple[Charge, Found]]:
+        """Look, and carry the plans out; ``begun`` gets the batch where there were any, to be looked at again."""
         judged = {charge: charge.desired for charge in charges}
         look, plans = await self._plans(queue, charges)
-        acting = [charge for charge in charges if plans[charge].acts]
-        errors: dict[Charge, str] = {}
-        if acting:
-            if any(charge.intent is Intent.KEEP for charge in acting):
-                await self._applier.cap_events(queue, look.max_len_events)
-            errors = await self._carry_out_all(acting, plans)
-            judged |= {charge: charge.desired for charge in acting}
-            after_look, after = await self._plans(queue, acting)
-        else:
-            after_look, after = look, {}
+        batch = _Begun(queue, charges, judged, look, plans)
+        if not batch.acting:
+            return self._found(batch, look, {})
+        if any(charge.intent is Intent.KEEP for charge in batch.acting):
+            await self._applier.cap_events(queue, look.max_len_events)
+        batch.errors = await self._carry_out_all(batch.acting, plans)
+        begun.append(batch)
+        return []
+
+    async def _end(self, batch: _Begun) -> list[tuple[Charge, Found]]:
+        return self._found(batch, *await self._plans(batch.queue, batch.acting))
+
+    def _found(self, batch: _Begun, after_look: Look, after: Mapping[Charge, Plan]) -> list[tuple[Charge, Found]]:
         safe = self._safety.verdict()
         found = []
-        for charge in charges:
-            if charge.desired is not judged[charge]:
+        for charge in batch.charges:
+            if charge.desired is not batch.judged[charge]:
                 continue  # edited meanwhile, and looked at again soon: this was about the edition before
-            now = after_look if charge in after else look
+            now = after_look if charge in after else batch.look
             sight = now.sights.get(charge.desired.place.scheduler_id)
             seen = sight.observed if sight is not None else None
-            outcome = Found(plans[charge], after.get(charge, plans[charge]), seen, safe, errors.get(charge))
+            made = batch.plans[charge]
+            outcome = Found(made, after.get(charge, made), seen, safe, batch.errors.get(charge))
             self._remember(charge, outcome, sight.digest if sight is not None else charge.digest)
             found.append((charge, outcome))
         return found
@@ -212,6 +242,15 @@ class Inspection:
             charge.ours = True
             acted_on = found.plan if found.plan.acts else found.after
             charge.watch = charge.watch.judge(acted_on, found.seen)
+
+
+def _batches(charges: Sequence[Charge]) -> Iterator[tuple[QueueKey, Sequence[Charge]]]:
+    queues: dict[QueueKey, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        queues[charge.queue].append(charge)
+    for queue, members in queues.items():
+        for start in range(0, len(members), BATCH):
+            yield queue, members[start : start + BATCH]
 
 
 def _eviction(memory: Mapping[str, Any]) -> Verdict:
