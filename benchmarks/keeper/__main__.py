@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.keeper.report import document, table
+from benchmarks.keeper.asked import rows_asked
+from benchmarks.keeper.report import document, show
 from benchmarks.keeper.result import Row
 from benchmarks.keeper.rows import NAMES, SCENES, Play
 from benchmarks.keeper.sizes import Sizes, sizes
@@ -22,7 +23,7 @@ _RESULTS = Path(__file__).resolve().parents[1] / "results"
 def main() -> int:
     """0: measured, whatever the bars say; 1: something could not be measured; 2: a variable is wrong."""
     try:
-        chosen, amount = _chosen(os.environ.get("ROWS", "")), sizes()
+        chosen, amount = set(rows_asked(os.environ.get("ROWS", ""), NAMES)), sizes()
     except ValueError as error:
         print(f"bench-keeper: {error}", file=sys.stderr)
         return 2
@@ -35,13 +36,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("bench-keeper: interrupted", file=sys.stderr)
         return 130
-    print(table(rows))
-    print()
-    for row in rows:
-        for bar in row.bars:
-            print(bar)
-    for line in failed:
-        print(f"not measured: {line}")
+    show(rows, failed)
     kept = keep("keeper", document(rows, amount), Path(os.environ.get("RESULTS") or _RESULTS))
     say(f"raw figures: {kept}")
     return 1 if failed else 0
@@ -57,13 +52,6 @@ def _play(play: Play, amount: Sizes, wanted: frozenset[str], rows: list[Row]) ->
         say(f"failed: {error}")
         return [f"{', '.join(sorted(missing))}: {str(error).splitlines()[0]}"]
     return []
-
-
-def _chosen(names: str) -> set[str]:
-    wanted = {name.strip() for name in names.split(",") if name.strip()}
-    if unknown := wanted - set(NAMES):
-        raise ValueError(f"ROWS={names}: {', '.join(sorted(unknown))} is none of {', '.join(NAMES)}")
-    return wanted or set(NAMES)
 
 
 if __name__ == "__main__":

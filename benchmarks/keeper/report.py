@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.keeper.result import Row
-from benchmarks.keeper.sizes import Sizes
 from benchmarks.lab.results import machine
 
 _HEAD = ("what", "here", "floor", "runs")
@@ -21,6 +20,17 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([padded[0], "-" * len(padded[0]), *padded[1:]])
 
 
-def document(rows: Sequence[Row], sizes: Sizes) -> dict[str, Any]:
-    """Everything that was measured."""
+def show(rows: Sequence[Row], failed: Sequence[str]) -> None:
+    """Print the table, then each bar, then what could not be measured."""
+    print(table(rows))
+    print()
+    for row in rows:
+        for bar in row.bars:
+            print(bar)
+    for line in failed:
+        print(f"not measured: {line}")
+
+
+def document(rows: Sequence[Row], sizes: Any) -> dict[str, Any]:
+    """Everything that was measured; ``sizes`` is a dataclass."""
     return {"machine": machine(), "sizes": asdict(sizes), "rows": [asdict(row) for row in rows]}

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from benchmarks.keeper.asked import is_quick, runs_asked
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -49,9 +51,6 @@ _QUICK = Sizes(
 
 def sizes(environment: Mapping[str, str] = os.environ) -> Sizes:
     """What QUICK and RUNS ask for. Raises ValueError with the variable, the value and the rule."""
-    found = _QUICK if environment.get("QUICK", "") not in ("", "0") else Sizes()
-    if runs := environment.get("RUNS"):
-        if not runs.isdecimal() or int(runs) < 1:
-            raise ValueError(f"RUNS={runs}: a whole number of at least 1")
-        found = replace(found, runs=int(runs))
-    return found
+    found = _QUICK if is_quick(environment) else Sizes()
+    runs = runs_asked(environment)
+    return found if runs is None else replace(found, runs=runs)

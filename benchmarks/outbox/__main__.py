@@ -6,17 +6,17 @@ drains 5); RESULTS=folder is where the raw figures go.
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
 from redis import RedisError
 
-from benchmarks.keeper.report import table
+from benchmarks.keeper.asked import rows_asked
+from benchmarks.keeper.report import document, show
 from benchmarks.keeper.result import Row
 from benchmarks.lab.processes import load
 from benchmarks.lab.progress import say
-from benchmarks.lab.results import keep, machine
+from benchmarks.lab.results import keep
 from benchmarks.outbox.rows import NAMES, PLAYS
 from benchmarks.outbox.sizes import Sizes, sizes
 from embedded.errors import MissingPart, PartFailed
@@ -27,7 +27,7 @@ _RESULTS = Path(__file__).resolve().parents[1] / "results"
 def main() -> int:
     """0: measured, whatever the bars say; 1: something could not be measured; 2: a variable is wrong."""
     try:
-        chosen, amount = _chosen(os.environ.get("ROWS", "")), sizes()
+        chosen, amount = rows_asked(os.environ.get("ROWS", ""), NAMES), sizes()
     except ValueError as error:
         print(f"bench-outbox: {error}", file=sys.stderr)
         return 2
@@ -39,15 +39,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("bench-outbox: interrupted", file=sys.stderr)
         return 130
-    print(table(rows))
-    print()
-    for row in rows:
-        for bar in row.bars:
-            print(bar)
-    for line in failed:
-        print(f"not measured: {line}")
-    document = {"machine": machine(), "sizes": asdict(amount), "rows": [asdict(row) for row in rows]}
-    kept = keep("outbox", document, Path(os.environ.get("RESULTS") or _RESULTS))
+    show(rows, failed)
+    kept = keep("outbox", document(rows, amount), Path(os.environ.get("RESULTS") or _RESULTS))
     say(f"raw figures: {kept}")
     return 1 if failed else 0
 
@@ -62,13 +55,6 @@ def _play(name: str, amount: Sizes, rows: list[Row]) -> list[str]:
     row.raw["load"] = [before, load()]
     rows.append(row)
     return []
-
-
-def _chosen(names: str) -> list[str]:
-    wanted = {name.strip() for name in names.split(",") if name.strip()}
-    if unknown := wanted - set(NAMES):
-        raise ValueError(f"ROWS={names}: {', '.join(sorted(unknown))} is none of {', '.join(NAMES)}")
-    return [name for name in NAMES if not wanted or name in wanted]
 
 
 if __name__ == "__main__":
