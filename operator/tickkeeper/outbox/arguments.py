@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import cast
 from uuid import UUID
 
 from tickkeeper.outbox.new_row import MAX_DELAY, check_name
@@ -41,9 +42,10 @@ def unique_kinds(kinds: Sequence[str]) -> list[str]:
 
 def sorted_ids(ids: Sequence[int | UUID]) -> list[int]:
     """Each id once, ascending."""
-    plain = [each for each in ids if type(each) is int]
-    if plain and len(plain) == len(ids) and min(plain) >= -_LARGEST_ID and max(plain) <= _LARGEST_ID:
-        return sorted(set(plain))  # the common case, and a quick one
+    if set(map(type, ids)) == {int}:  # the common case, and a quick one
+        ordered = sorted(set(cast("Sequence[int]", ids)))
+        if ordered[0] >= -_LARGEST_ID and ordered[-1] <= _LARGEST_ID:
+            return ordered
     return sorted({_integer(each) for each in ids})
 
 

@@ -227,8 +227,10 @@ class PostgresOutbox:
 
     async def _part(self, name: str, items: list[T], values: Callable[[list[T]], Mapping[str, Any]]) -> Settled:
         given = values(items)
+        # As text, which psycopg would take an object for each id to write.
+        ids = "{" + ",".join(map(str, given["ids"])) + "}"
         try:
-            ((changed, dead, which),) = await self._statements.query(name, given)
+            ((changed, dead, which),) = await self._statements.query(name, {**given, "ids": ids})
         except StatementTimedOut:
             if len(items) == 1:
                 raise

@@ -246,8 +246,8 @@ class Batch:
 
     async def _write(self, verdicts: list[tuple[Row, Verdict]]) -> None:
         by_fate: dict[Fate, list[tuple[Row, Verdict]]] = {}
-        for row, verdict in verdicts:
-            by_fate.setdefault(verdict.fate, []).append((row, verdict))
+        for each in verdicts:
+            by_fate.setdefault(each[1].fate, []).append(each)
         for fate in Fate:
             if group := by_fate.get(fate):
                 await self._persist(fate, group)
@@ -287,8 +287,10 @@ class Batch:
         setattr(counts, name, getattr(counts, name) + settled.changed - settled.dead)
         for row, _ in group:
             self._outstanding.pop(row.id, None)
-            if row.id in settled.lost:
-                self._jobs.lose(row)
+        if settled.lost:
+            for row, _ in group:
+                if row.id in settled.lost:
+                    self._jobs.lose(row)
         self._report.fenced(settled.fenced)
         # Which rows of a group were fenced is not told: then only their number is known.
         if settled.fenced:

@@ -113,12 +113,18 @@ class _Seat:
 
     async def _run(self) -> bool:
         """True when no job is left."""
-        now, call, context = monotonic, self._invoker.threads.call, contextvars.copy_context
-        told = self.task.cancelling
-        slice_ends = now() + _SLICE
+        # What runs here runs for each row: names are local, and a call of ours that can be spared is.
+        clock, call, context, put = monotonic, self._invoker.threads.call, contextvars.copy_context, self._put
+        told, timeout_of = self.task.cancelling, self._invoker.timeout_of
+        now = clock()
+        slice_ends = now + _SLICE
         for job in self._jobs:
             handler, argument = job
-            self._begin(job, now())
+            self._job, self._began = job, now
+            self._deadline = deadline = now + timeout_of(handler)
+            # One timer for many calls: it looks at what runs when it fires.
+            if self._timer is None or self._timer.when() > deadline:
+                self._arm(deadline)
             try:
                 if handler.is_async:
                     value = await _within(context(), handler.call(argument))
@@ -134,20 +140,17 @@ class _Seat:
             except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler does not end the worker
                 self._finish(judge_raise(error))
                 return False
-            self._finish(verdict)
-            if told() or self._late:
+            now = clock()
+            if told() or self._late or self._stopped or self._job is None:
+                self._finish(verdict)
                 return False
-            if now() >= slice_ends:
+            self._job = None
+            put(job, verdict, now - self._began)
+            if now >= slice_ends:
                 await asyncio.sleep(0)
-                slice_ends = now() + _SLICE
+                now = clock()
+                slice_ends = now + _SLICE
         return True
-
-    def _begin(self, job: Job, now: float) -> None:
-        self._job, self._began = job, now
-        self._deadline = deadline = now + self._invoker.timeout_of(job[0])
-        # One timer for many calls: it looks at what runs when it fires.
-        if self._timer is None or self._timer.when() > deadline:
-            self._arm(deadline)
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:

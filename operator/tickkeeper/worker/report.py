@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 from tickkeeper.outbox.store import Row
 from tickkeeper.telemetry.logs import get_logger
@@ -11,6 +12,8 @@ from tickkeeper.worker.invoke import Job
 from tickkeeper.worker.outcome import Fate, Verdict
 
 _log = get_logger(__name__)
+
+_kind = attrgetter("kind")
 
 
 class Report:
@@ -38,7 +41,7 @@ class Report:
         """Outcomes were written."""
         if self._metrics is None:
             return
-        for kind, count in Counter(row.kind for row in rows).items():
+        for kind, count in Counter(map(_kind, rows)).items():
             handler = self._registry.find(kind)
             if handler is not None:
                 self._metrics.rows.labels(self._label(handler, kind), fate.value).inc(count)

@@ -44,9 +44,19 @@ STALE = {
 }
 
 
-@pytest.mark.parametrize("kinds", [["k0"], [f"k{n}" for n in range(5)], ["k0", "absent"]])
+@pytest.mark.parametrize(
+    ("query", "kinds"),
+    [
+        ("claim", ["k0"]),
+        ("claim", [f"k{n}" for n in range(5)]),
+        ("claim", ["k0", "absent"]),
+        ("claim_plain", ["k0"]),
+    ],
+)
 @pytest.mark.parametrize("taken", STALE)
-async def test_a_claim_reads_no_more_than_it_must(connection: Connection, taken: str, kinds: list[str]) -> None:
+async def test_a_claim_reads_no_more_than_it_must(
+    connection: Connection, taken: str, query: str, kinds: list[str]
+) -> None:
     await connection.execute("ALTER TABLE tickkeeper.outbox SET (autovacuum_enabled = off)")
     before, after = STALE[taken]
     if after is None and before:
@@ -66,6 +76,7 @@ async def test_a_claim_reads_no_more_than_it_must(connection: Connection, taken:
     given = {
         "tenant_id": "acme",
         "kinds": kinds,
+        "kind": kinds[0],
         "limit": LIMIT,
         "ask": LIMIT,
         "weight": 8.0,
@@ -74,7 +85,7 @@ async def test_a_claim_reads_no_more_than_it_must(connection: Connection, taken:
         "lease_id": uuid4(),
         "lease": 30,
     }
-    cursor = await connection.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + queries("tickkeeper")["claim"], given)
+    cursor = await connection.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + queries("tickkeeper")[query], given)
     ((plan,),) = [row[0] for row in await cursor.fetchall()]
     assert "JIT" not in plan
     scans = [

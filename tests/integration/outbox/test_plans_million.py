@@ -37,6 +37,7 @@ SELECT 'keyed', 'k' || i % 3, '1'::jsonb, 1, '{}'::jsonb, 20, key, CASE WHEN fir
 """
 TYPES = {
     "tenant_id": "text",
+    "kind": "text",
     "kinds": "text[]",
     "ids": "bigint[]",
     "asked": "bigint[]",
@@ -153,6 +154,21 @@ def test_a_claim(session: Session, tenant: str, kinds: list[str], found: int) ->
     assert len(claim(session, tenant, kinds)) == found
     # A look at each kind's first row, at its oldest, at those to take, and the update.
     assert session.read() <= 2 * LIMIT * len(kinds) + 2 * LIMIT
+
+
+@pytest.mark.parametrize(("tenant", "kind", "found"), [("acme", "k0", LIMIT), ("t5000", "k1", 5), ("nobody", "k0", 0)])
+def test_a_claim_of_plain_rows(session: Session, tenant: str, kind: str, found: int) -> None:
+    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30}
+    records = session.run("claim_plain", tenant_id=tenant, kind=kind, **given)
+    assert len([record for record in records if record[0] is not None]) == found
+    assert session.read() <= 2 * LIMIT
+
+
+def test_a_claim_of_plain_rows_where_some_are_not(session: Session) -> None:
+    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30}
+    (record,) = session.run("claim_plain", tenant_id="keyed", kind="k0", **given)
+    assert set(record) == {None}
+    assert session.read() <= LIMIT
 
 
 def test_what_is_asked_besides(session: Session) -> None:

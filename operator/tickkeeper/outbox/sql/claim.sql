@@ -106,8 +106,9 @@ picked AS (
       FROM (SELECT c.id, sum(c.payload_bytes) OVER w - c.payload_bytes AS before, sum(c.weight) OVER w - c.weight AS load
               FROM (SELECT h.id, h.available_at, h.payload_bytes,
                            CASE WHEN h.ordering_key IS NULL THEN 1 ELSE %(weight)s::float8 END AS weight
-                      FROM head h WHERE NOT h.alone
-                    UNION
+                      FROM head h
+                     WHERE NOT h.alone AND NOT EXISTS (SELECT FROM batch b WHERE b.id = h.id)
+                    UNION ALL
                     SELECT b.id, b.available_at, b.payload_bytes,
                            CASE WHEN b.ordering_key IS NULL THEN 1 ELSE %(weight)s::float8 END
                       FROM batch b
@@ -124,12 +125,48 @@ taken AS (
            lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
      WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
-    RETURNING id, kind, payload::text, headers::text, attempts, max_attempts, available_at, created_at, suspect,
-              dedup_key, ordering_key
+    RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
+              available_at, created_at, suspect, dedup_key, ordering_key
 )
 SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
   FROM (SELECT 1) one LEFT JOIN taken t ON true
  ORDER BY t.available_at, t.id;
+
+
+-- name: claim_plain
+-- The same where the first rows of a single kind are all plain, have no ordering_key and stay within max_bytes, which is
+-- what most claims find: it costs the server a third less. Otherwise nothing is taken, and one record of NULLs says so.
+-- In no order: whoever asked sorts the records.
+-- Index: outbox_due; the update by primary key.
+WITH batch AS MATERIALIZED (
+    SELECT o.id, o.payload_bytes,
+           o.ordering_key IS NULL AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts AS plain
+      FROM {schema}.outbox o
+     WHERE o.tenant_id = %(tenant_id)s AND o.kind = %(kind)s
+       AND o.available_at <= statement_timestamp()
+       AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
+       AND (SELECT NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                                WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', %(kind)s)))
+     ORDER BY o.available_at, o.id
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+),
+verdict AS MATERIALIZED (
+    SELECT bool_and(b.plain) AND sum(b.payload_bytes) <= %(max_bytes)s AS fits FROM batch b
+),
+taken AS (
+    UPDATE {schema}.outbox
+       SET attempts = attempts + 1,
+           lease_id = %(lease_id)s,
+           lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
+           dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
+     WHERE id = ANY (ARRAY(SELECT b.id FROM batch b WHERE (SELECT v.fits FROM verdict v)))
+    RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
+              available_at, created_at, suspect, dedup_key, ordering_key
+)
+SELECT * FROM taken
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM verdict v WHERE NOT v.fits;
 
 
 -- name: no_jit
@@ -189,8 +226,8 @@ taken AS (
            lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
      WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
-    RETURNING id, kind, payload::text, headers::text, attempts, max_attempts, due_at, created_at, suspect,
-              dedup_key, ordering_key
+    RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
+              due_at, created_at, suspect, dedup_key, ordering_key
 )
 SELECT t.* FROM taken t ORDER BY t.id;
 
