@@ -49,6 +49,11 @@ def sorted_ids(ids: Sequence[int | UUID]) -> list[int]:
     return sorted({_integer(each) for each in ids})
 
 
+def array_text(ids: Sequence[int]) -> str:
+    """Ids as PostgreSQL writes an array: psycopg would make an object for each."""
+    return "{" + ",".join(map(str, ids)) + "}"
+
+
 def unique_failures(failures: Sequence[Failure]) -> list[Failure]:
     """Ordered by id, one for each (the first given), error texts and waits made fit to be stored."""
     return [

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from tickkeeper.outbox.arguments import (
+    array_text,
     checked_limit,
     lease_seconds,
     paused_names,
@@ -227,10 +228,8 @@ class PostgresOutbox:
 
     async def _part(self, name: str, items: list[T], values: Callable[[list[T]], Mapping[str, Any]]) -> Settled:
         given = values(items)
-        # As text, which psycopg would take an object for each id to write.
-        ids = "{" + ",".join(map(str, given["ids"])) + "}"
         try:
-            ((changed, dead, which),) = await self._statements.query(name, {**given, "ids": ids})
+            ((changed, dead, which),) = await self._statements.query(name, {**given, "ids": array_text(given["ids"])})
         except StatementTimedOut:
             if len(items) == 1:
                 raise

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
-from tickkeeper.outbox.arguments import sorted_ids
+from tickkeeper.outbox.arguments import array_text, sorted_ids
 from tickkeeper.outbox.pool import StoreConnection
 from tickkeeper.outbox.statements import Statements
 from tickkeeper.outbox.store import StoreUnavailable
@@ -110,11 +110,12 @@ class PostgresTransactions:
         """A transaction over rows; see ``TransactionalStore``."""
         await self._statements.ready()
         async with self._borrow() as connection, connection.transaction():
-            cursor = await connection.execute(self._statements["hold"], {"ids": ids, "lease_id": lease_id})
-            work = PostgresTransaction(connection, ids, [row_id for (row_id,) in await cursor.fetchall()])
+            given = {"ids": array_text(ids), "lease_id": lease_id}
+            ((held,),) = await (await connection.execute(self._statements["hold"], given)).fetchall()
+            work = PostgresTransaction(connection, ids, ids if held is None else held)
             yield work
             if leaving := work.leaving:
-                given = {"ids": leaving, "lease_id": lease_id}
+                given = {"ids": array_text(leaving), "lease_id": lease_id}
                 ((left,),) = await (await connection.execute(self._statements["leave"], given)).fetchall()
                 if left != len(leaving):
                     raise StoreUnavailable(f"{len(leaving) - left} locked rows were gone; nothing was committed")

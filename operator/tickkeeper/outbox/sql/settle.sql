@@ -183,29 +183,38 @@ SELECT count(*), 0, CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN arr
 
 -- name: cancel
 -- Rows of a tenant that wait, by id or by dedup_key, leave undelivered. A row under a live lease is with a worker: it
--- stays, and is counted as held.
+-- stays, and is counted as held. It is not locked, since its handler's own transaction may hold it for as long as it likes.
 -- Index: the primary key, or outbox_dedup.
 WITH named AS MATERIALIZED (
     SELECT o.id, coalesce(o.lease_until > statement_timestamp(), false) AS held FROM {schema}.outbox o
      WHERE o.tenant_id = %(tenant_id)s
        AND (%(ids)s::bigint[] IS NULL OR o.id = ANY (%(ids)s::bigint[]))
        AND (%(dedup_key)s::text IS NULL OR o.dedup_key = %(dedup_key)s)
+),
+-- Looked at again under the lock: it may have been claimed meanwhile.
+waiting AS MATERIALIZED (
+    SELECT o.id, coalesce(o.lease_until > statement_timestamp(), false) AS held FROM {schema}.outbox o
+     WHERE o.id = ANY (ARRAY(SELECT n.id FROM named n WHERE NOT n.held))
      ORDER BY o.id
        FOR UPDATE
 ),
 gone AS (
-    DELETE FROM {schema}.outbox WHERE id = ANY (ARRAY(SELECT n.id FROM named n WHERE NOT n.held))
+    DELETE FROM {schema}.outbox WHERE id = ANY (ARRAY(SELECT w.id FROM waiting w WHERE NOT w.held))
     RETURNING id
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM named n WHERE n.held);
+SELECT (SELECT count(*) FROM gone),
+       (SELECT count(*) FROM named n WHERE n.held) + (SELECT count(*) FROM waiting w WHERE w.held);
 
 
 -- name: hold
--- The rows that are still ours, locked until the end of the transaction: nobody claims them meanwhile.
-SELECT o.id FROM {schema}.outbox o
- WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
- ORDER BY o.id
-   FOR UPDATE;
+-- The rows that are still ours, locked until the end of the transaction: nobody claims them meanwhile. NULL: all of them.
+WITH mine AS MATERIALIZED (
+    SELECT o.id FROM {schema}.outbox o
+     WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
+     ORDER BY o.id
+       FOR UPDATE
+)
+SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END FROM mine;
 
 
 -- name: leave
