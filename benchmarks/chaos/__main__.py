@@ -13,29 +13,17 @@ from benchmarks.chaos.faults import FAULTS
 from benchmarks.chaos.play import Fault, play, rest
 from benchmarks.chaos.settings import Settings, settings
 from benchmarks.chaos.site import Site
+from benchmarks.lab.harm import command
 from benchmarks.lab.processes import load
 from benchmarks.lab.progress import say
 from benchmarks.lab.results import keep, machine
-from embedded.errors import MissingPart, PartFailed
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def main() -> int:
     """0: every row is delivered or dead, as it must be; 1: it is not, or a part failed; 2: a variable is wrong."""
-    try:
-        asked = settings()
-    except ValueError as error:
-        print(f"chaos-outbox: {error}", file=sys.stderr)
-        return 2
-    try:
-        return _chaos(asked)
-    except (MissingPart, PartFailed) as error:
-        print(f"chaos-outbox: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("chaos-outbox: interrupted", file=sys.stderr)
-        return 130
+    return command("chaos-outbox", settings, _chaos)
 
 
 def _chaos(asked: Settings) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from benchmarks.chaos.site import Site, Slot
+from benchmarks.lab import harm
 from embedded.errors import PartFailed
 
 _START_SECONDS = 30.0
@@ -63,11 +64,7 @@ def freeze_worker(ground: Ground) -> str:
     """SIGSTOP for longer than its leases, so that others have its rows when it goes on."""
     slot = ground.slot()
     seconds = ground.dice.uniform(5, 8)
-    slot.worker.freeze()
-    try:
-        time.sleep(seconds)
-    finally:
-        slot.worker.thaw()
+    harm.last(seconds, slot.worker.freeze, slot.worker.thaw)
     return f"worker {slot.number}, {seconds:.1f} s"
 
 
@@ -75,11 +72,7 @@ def step_clock(ground: Ground) -> str:
     """One worker's clock is set ahead or back for a while."""
     slot = ground.slot()
     step = ground.dice.choice((-3600.0, -30.0, 30.0, 3600.0, 86_400.0))
-    slot.step(step)
-    try:
-        time.sleep(ground.span(2, 6))
-    finally:
-        slot.step(0)
+    harm.last(ground.span(2, 6), lambda: slot.step(step), lambda: slot.step(0))
     ground.site.tend()
     return f"worker {slot.number}, {step:+g} s"
 
@@ -112,22 +105,18 @@ def cut(ground: Ground) -> str:
 def hold(ground: Ground) -> str:
     """Nothing gets through to the database or back, longer than a lease; then all of it at once."""
     seconds = ground.dice.uniform(1, 7)
-    ground.site.proxy.hold()
-    try:
-        time.sleep(seconds)
-    finally:
-        ground.site.proxy.release()
+    harm.last(seconds, ground.site.proxy.hold, ground.site.proxy.release)
     return f"{seconds:.1f} s"
 
 
 def time_out(ground: Ground) -> str:
     """The server's statement_timeout is so short that statements of ordinary size end in an error."""
     milliseconds = ground.dice.choice((2, 5, 10))
-    _statement_timeout(ground.site, milliseconds)
-    try:
-        time.sleep(ground.span(1, 4))
-    finally:
-        _statement_timeout(ground.site, 0)
+    harm.last(
+        ground.span(1, 4),
+        lambda: _statement_timeout(ground.site, milliseconds),
+        lambda: _statement_timeout(ground.site, 0),
+    )
     return f"{milliseconds} ms"
 
 
@@ -171,12 +160,8 @@ FAULTS: dict[str, tuple[Callable[[Ground], str], int]] = {
 
 
 def sequence(dice: random.Random) -> Iterator[str]:
-    """Names of faults for ever: first each once, so that a short run has them all, then by their weight."""
-    first = list(FAULTS)
-    dice.shuffle(first)
-    yield from first
-    while True:
-        yield dice.choices(list(FAULTS), [weight for _, weight in FAULTS.values()])[0]
+    """Their names for ever."""
+    return harm.sequence(dice, {name: weight for name, (_, weight) in FAULTS.items()})
 
 
 def _start_postgres(site: Site) -> None:

@@ -5,13 +5,12 @@ import os
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from benchmarks.chaos.producer import TENANTS, Producer
 from benchmarks.chaos.receiver import Receiver
+from benchmarks.lab.standing import Standing
 from benchmarks.outbox import table
 from benchmarks.outbox.stage import Stage
 from benchmarks.outbox.ticks import PREFIX, QUEUE
@@ -84,45 +83,33 @@ class Slot:
             self._process.kill()
 
 
-class Site:
+class Site(Standing):
     """All of it. ``with`` starts it."""
 
     def __init__(self, dice: random.Random) -> None:
         """Describe it."""
+        super().__init__()
         self.dice = dice
         self.stage = Stage()
         self.proxy: Proxy
         self.receiver = Receiver()
         self.producer: Producer
         self.slots: list[Slot] = []
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        """Start servers and workers; ticks begin, and the producer."""
-        try:
-            self._stack.enter_context(self.stage)
-            self.stage.connection.execute((_HERE / "schema.sql").read_text(encoding="utf-8").encode())
-            self.proxy = self._stack.enter_context(Proxy(self.stage.postgres.port))
-            self.receiver.start()
-            self._stack.callback(self.receiver.close)
-            self.routes.write_text(json.dumps({"routes": [{"kinds": "hook.*", "url": self.receiver.url}]}))
-            self.slots = [Slot(self, number) for number in range(WORKERS)]
-            for slot in self.slots:
-                self._stack.callback(slot.kill)
-                slot.start()
-            self.tend()
-            self.producer = Producer(self.stage.dsn, random.Random(self.dice.random()))
-            self.producer.start()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End and remove everything."""
-        self._stack.close()
+    def _put_up(self) -> None:
+        self._stack.enter_context(self.stage)
+        self.stage.connection.execute((_HERE / "schema.sql").read_text(encoding="utf-8").encode())
+        self.proxy = self._stack.enter_context(Proxy(self.stage.postgres.port))
+        self.receiver.start()
+        self._stack.callback(self.receiver.close)
+        self.routes.write_text(json.dumps({"routes": [{"kinds": "hook.*", "url": self.receiver.url}]}))
+        self.slots = [Slot(self, number) for number in range(WORKERS)]
+        for slot in self.slots:
+            self._stack.callback(slot.kill)
+            slot.start()
+        self.tend()
+        self.producer = Producer(self.stage.dsn, random.Random(self.dice.random()))
+        self.producer.start()
 
     @property
     def dsn(self) -> str:

@@ -5,12 +5,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from redis import Redis as Client
 from redis.backoff import NoBackoff
@@ -19,6 +16,7 @@ from redis.retry import Retry
 from benchmarks.lab.operator import Operator, sum_of
 from benchmarks.lab.partner import Partner
 from benchmarks.lab.schedules import PREFIX, Schedule, create, queues_of
+from benchmarks.lab.standing import Standing
 from benchmarks.lab.truth import lasting_faults
 from embedded.errors import PartFailed
 from embedded.kubernetes import KubeApi
@@ -41,11 +39,12 @@ _QUIET_AT_START = 7.0
 _MANY = 500
 
 
-class Stage:
+class Stage(Standing):
     """All of it, on this machine. ``with`` starts the servers and puts the schedules into the API server."""
 
     def __init__(self, wanted: Sequence[Schedule]) -> None:
         """Describe it; nothing is started yet."""
+        super().__init__()
         self.wanted = list(wanted)
         self.queues = queues_of(wanted)
         self.folder = make_folder("bench")
@@ -53,37 +52,20 @@ class Stage:
         self.kube = KubeApi()
         self.operator: Operator
         self.client: Client
-        self._stack = ExitStack()
         self._repeats = [f"{PREFIX}:{queue}:repeat" for queue in self.queues]
 
-    def __enter__(self) -> Self:
-        """Start the servers; create the schedules."""
-        try:
-            self._stack.callback(remove_folder, self.folder)
-            with ThreadPoolExecutor(max_workers=2) as threads:
-                starting = [threads.submit(part.start) for part in (self.redis, self.kube)]
-                self._stack.callback(self.redis.close)
-                self._stack.callback(self.kube.close)
-            for each in starting:
-                each.result()
-            self.client = self._stack.enter_context(self.redis.client(retry=Retry(NoBackoff(), 1)))
-            self.operator = Operator(self.folder, redis_url=self.redis.url, kubeconfig=self.kube.kubeconfig)
-            self._stack.callback(self.operator.stop)
-            self.kube.kubectl("apply", "-f", str(_CRD))
-            self.kube.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(_CRD))
-            create(self.kube.kubeconfig, self.wanted)
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
+    def _put_up(self) -> None:
+        self._stack.callback(remove_folder, self.folder)
+        self._start(self.redis, self.kube)
+        self.client = self._stack.enter_context(self.redis.client(retry=Retry(NoBackoff(), 1)))
+        self.operator = Operator(self.folder, redis_url=self.redis.url, kubeconfig=self.kube.kubeconfig)
+        self._stack.callback(self.operator.stop)
+        self.kube.kubectl("apply", "-f", str(_CRD))
+        self.kube.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(_CRD))
+        create(self.kube.kubeconfig, self.wanted)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End and remove everything."""
-        if isinstance(error, PartFailed | TimeoutError | AssertionError):
-            print(f"the operator's log ends in:\n{self.operator.log_tail()}", file=sys.stderr)
-        self._stack.close()
+    def _explain(self) -> None:
+        print(f"the operator's log ends in:\n{self.operator.log_tail()}", file=sys.stderr)
 
     def start_operator(self) -> None:
         """Start the operator and return once all is registered and told."""

@@ -4,15 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from redis import Redis as Client
 
+from benchmarks.lab.standing import Standing
 from benchmarks.outbox import table
 from benchmarks.outbox.ticks import Tick, Ticks
 from benchmarks.outbox.worker import Worker
@@ -46,11 +44,12 @@ class Drained:
         return {"rows": self.rows, "seconds": self.seconds, "ticks": [tick.result for tick in self.ticks]}
 
 
-class Stage:
+class Stage(Standing):
     """All of it, on this machine. ``with`` starts the servers and creates the outbox."""
 
     def __init__(self, **postgres: str | int | bool) -> None:
         """Describe it; ``postgres``: settings of the server beside the usual."""
+        super().__init__()
         self.folder = make_folder("bench")
         self.redis = Redis()
         self.postgres = Postgres(fsync=True, settings=_POSTGRES | postgres)
@@ -59,36 +58,19 @@ class Stage:
         self.connection: table.Connection
         self.ticks: Ticks
         self.workers: list[Worker] = []
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        """Start the servers; create the outbox."""
-        try:
-            self._stack.callback(remove_folder, self.folder)
-            with ThreadPoolExecutor(max_workers=2) as threads:
-                starting = [threads.submit(part.start) for part in (self.redis, self.postgres)]
-                self._stack.callback(self.redis.close)
-                self._stack.callback(self.postgres.close)
-            for each in starting:
-                each.result()
-            self.client = self._stack.enter_context(self.redis.client())
-            self.dsn = self.postgres.create_database("bench")
-            migrate(self.dsn)
-            self.connection = self._stack.enter_context(table.connect(self.dsn))
-            self.ticks = Ticks(self.redis.url, self.client)
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
+    def _put_up(self) -> None:
+        self._stack.callback(remove_folder, self.folder)
+        self._start(self.redis, self.postgres)
+        self.client = self._stack.enter_context(self.redis.client())
+        self.dsn = self.postgres.create_database("bench")
+        migrate(self.dsn)
+        self.connection = self._stack.enter_context(table.connect(self.dsn))
+        self.ticks = Ticks(self.redis.url, self.client)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End and remove everything."""
-        if isinstance(error, PartFailed | TimeoutError | AssertionError):
-            for worker in self.workers:
-                print(f"a worker's log ends in:\n{worker.log_tail()}", file=sys.stderr)
-        self._stack.close()
+    def _explain(self) -> None:
+        for worker in self.workers:
+            print(f"a worker's log ends in:\n{worker.log_tail()}", file=sys.stderr)
 
     def worker(self, handlers: str, *, dsn: str | None = None, **settings: str) -> Worker:
         """Start one with a module of benchmarks.outbox.apps; ``settings`` in capitals, without their prefix."""

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.lab.figures import median, number
+from benchmarks.lab.harm import command
 from benchmarks.lab.progress import say
 from benchmarks.lab.results import keep, machine
 from benchmarks.lab.stage import Stage
 from benchmarks.soak.faults import FAULTS
 from benchmarks.soak.play import Fault, play, silent
 from benchmarks.soak.settings import Settings, settings
-from embedded.errors import MissingPart, PartFailed
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results"
 _HEAD = ("fault", "how often", "heal median, alone [s]", "heal longest [s]", "not healed")
@@ -22,19 +22,7 @@ _HEAD = ("fault", "how often", "heal median, alone [s]", "heal longest [s]", "no
 
 def main() -> int:
     """0: every schedule ticks; 1: one does not, or a part failed; 2: a variable is wrong."""
-    try:
-        asked = settings()
-    except ValueError as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 2
-    try:
-        return _soak(asked)
-    except (MissingPart, PartFailed) as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("soak: interrupted", file=sys.stderr)
-        return 130
+    return command("soak", settings, _soak)
 
 
 def _soak(asked: Settings) -> int:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from benchmarks.lab import harm
 from benchmarks.lab.partner import Partner
 from benchmarks.lab.schedules import PREFIX, Schedule
 from benchmarks.lab.stage import Stage
@@ -69,11 +70,7 @@ def restart(ground: Ground) -> str:
 def freeze(ground: Ground) -> str:
     """SIGSTOP for up to six seconds: connections stay open, nothing answers."""
     seconds = ground.dice.uniform(0.5, 6)
-    ground.stage.redis.freeze()
-    try:
-        time.sleep(seconds)
-    finally:
-        ground.stage.redis.thaw()
+    harm.last(seconds, ground.stage.redis.freeze, ground.stage.redis.thaw)
     return f"{seconds:.1f} s"
 
 
@@ -90,11 +87,7 @@ def client_kill(ground: Ground) -> str:
 def maxmemory(ground: Ground) -> str:
     """No memory for one to three seconds: every write is refused."""
     client, seconds = ground.stage.client, ground.dice.uniform(1, 3)
-    client.config_set("maxmemory", 1)
-    try:
-        time.sleep(seconds)
-    finally:
-        client.config_set("maxmemory", 0)
+    harm.last(seconds, lambda: client.config_set("maxmemory", 1), lambda: client.config_set("maxmemory", 0))
     return f"{seconds:.1f} s"
 
 
@@ -149,12 +142,8 @@ FAULTS: dict[str, tuple[Callable[[Ground], str], int]] = {
 
 
 def sequence(dice: random.Random) -> Iterator[str]:
-    """Names of faults for ever: first each once, so that a short run has them all, then by their weight."""
-    first = list(FAULTS)
-    dice.shuffle(first)
-    yield from first
-    while True:
-        yield dice.choices(list(FAULTS), [weight for _, weight in FAULTS.values()])[0]
+    """Their names for ever."""
+    return harm.sequence(dice, {name: weight for name, (_, weight) in FAULTS.items()})
 
 
 def _driver(ground: Ground, target: Schedule, **more: object) -> None:

@@ -3,14 +3,9 @@
 How fast anything is belongs to `make bench-keeper`; nothing here depends on it.
 """
 
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,22 +15,9 @@ from benchmarks.keeper.result import Figure, Row
 from benchmarks.keeper.sizes import sizes
 from benchmarks.lab.figures import number, percentile, spread
 from benchmarks.soak.settings import settings
+from benchmarks.tests.commands import kept, run
 
-ROOT = Path(__file__).parents[2]
 BAR = re.compile(r"bar [a-z0-9-]+: [0-9.]+ \S+, wanted <= [0-9.]+( [^,]+)?, (met|missed)")
-
-
-def run(module: str, results: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"RESULTS": str(results), "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", **variables}
-    return subprocess.run(
-        [sys.executable, "-m", module], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def kept(results: Path) -> dict[str, Any]:
-    (path,) = results.glob("*.json")
-    document: dict[str, Any] = json.loads(path.read_text())
-    return document
 
 
 def test_a_row_is_measured_on_real_parts(tmp_path: Path) -> None:
@@ -58,22 +40,6 @@ def test_a_soak_does_harm_and_ends_well(tmp_path: Path) -> None:
     document = kept(tmp_path)
     assert document["silent"] == {}
     assert document["faults"]
-
-
-@pytest.mark.parametrize(
-    ("module", "variables", "says"),
-    [
-        ("benchmarks.keeper", {"ROWS": "removal,quick"}, "ROWS=removal,quick: quick is none of held"),
-        ("benchmarks.keeper", {"RUNS": "0"}, "RUNS=0: a whole number of at least 1"),
-        ("benchmarks.soak", {"MINUTES": "-1"}, "MINUTES=-1: a number above 0"),
-        ("benchmarks.soak", {"SEED": "x"}, "SEED=x: a whole number"),
-    ],
-)
-def test_a_wrong_variable_is_named(module: str, variables: dict[str, str], says: str, tmp_path: Path) -> None:
-    done = run(module, tmp_path, **variables)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_bar_is_met_up_to_its_bound_and_missed_beyond() -> None:

@@ -2,7 +2,6 @@
 and keeps what it measured. How fast anything is belongs to the commands themselves; nothing here depends on it.
 """
 
-import json
 import os
 import random
 import re
@@ -11,7 +10,7 @@ import sys
 from array import array
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
 
 import pytest
 
@@ -24,22 +23,9 @@ from benchmarks.outbox.rows.lateness import judge
 from benchmarks.outbox.rows.ordered import swapped
 from benchmarks.outbox.sizes import sizes
 from benchmarks.outbox.ticks import Tick
+from benchmarks.tests.commands import ROOT, kept, run, run_python
 
-ROOT = Path(__file__).parents[2]
 BAR = re.compile(r"bar [a-z0-9-]+: [0-9.]+ \S+, wanted [<>]= [0-9.]+( [^,]+)?, (met|missed)")
-
-
-def run(module: str, results: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"RESULTS": str(results), "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", **variables}
-    return subprocess.run(
-        [sys.executable, "-m", module], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def kept(results: Path) -> dict[str, Any]:
-    (path,) = results.glob("*.json")
-    document: dict[str, Any] = json.loads(path.read_text())
-    return document
 
 
 @pytest.mark.parametrize(
@@ -82,20 +68,25 @@ def test_chaos_harms_and_accounts_for_every_row(tmp_path: Path) -> None:
     assert all(line["delivered"] + line["dead"] == line["enqueued"] > 0 for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("module", "variables", "says"),
-    [
-        ("benchmarks.outbox", {"ROWS": "drain,quick"}, "ROWS=drain,quick: quick is none of drain, drain-peers"),
-        ("benchmarks.outbox", {"RUNS": "none"}, "RUNS=none: a whole number of at least 1"),
-        ("benchmarks.chaos", {"MINUTES": "0"}, "MINUTES=0: a number above 0"),
-        ("benchmarks.chaos", {"SEED": "-1"}, "SEED=-1: a whole number"),
-    ],
-)
-def test_a_wrong_variable_is_named(module: str, variables: dict[str, str], says: str, tmp_path: Path) -> None:
-    done = run(module, tmp_path, **variables)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_chaos_fails_where_the_workers_are_broken_and_names_what_they_did(tmp_path: Path) -> None:
+    code = """
+        import sys
+        from benchmarks.chaos import site
+        from benchmarks.chaos.__main__ import main
+        site._WORKER["HANDLERS"] = "benchmarks.tests.broken_handlers"
+        sys.exit(main())
+    """
+    done = run_python("-c", dedent(code), results=tmp_path, QUICK="1", MINUTES="0.05", SEED="3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    for kind, says in (
+        ("effect.single", "rows are neither delivered nor dead"),
+        ("effect.single", "effects too many"),
+        ("effect.single", "rows are dead that did not ask for it, or are not that did"),
+        ("effect.batch", "rows came after a later one of their key"),
+    ):
+        assert re.search(rf"^chaos-outbox: \w+ {kind}: \d+ {says}$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"\d+ things are wrong: failed$", done.stdout)
+    assert kept(tmp_path)["account"]["faults"]
 
 
 def test_a_bar_is_met_from_its_bound_on_and_missed_below() -> None:

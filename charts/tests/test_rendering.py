@@ -12,7 +12,10 @@ from charts.tests import helm
 from charts.tests.helm import case, one, pod_templates, render
 from charts.tools.values import CHART
 from tickkeeper.controller.settings import OperatorSettings
+from tickkeeper.outbox.mnemora.store import DEFAULT_SCHEMA as MNEMORA_SCHEMA
+from tickkeeper.outbox.mnemora.store import MnemoraOutbox
 from tickkeeper.schedules.allow import AllowList
+from tickkeeper.worker.process import build_sampler, build_store
 from tickkeeper.worker.settings import WorkerSettings
 
 CRD_FILE = Path(__file__).parents[2] / "crds" / "tickkeeper.dev_tickschedules.yaml"
@@ -195,6 +198,39 @@ def test_another_stores_schema_is_its_own_unless_the_pool_says() -> None:
     assert [each and each["value"] for each in schemas] == ["ours", None, "theirs"]
 
 
+def test_a_pool_of_mnemoras_is_given_what_its_worker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = [{"name": "a", "store": "mnemora"}, {"name": "b", "store": "mnemora", "database": {"schema": "theirs"}}]
+    values = {"redis": {"url": "redis://r"}, "database": {"url": "postgresql://p", "schema": "ours"}, "workers": pools}
+    objects = render(values)
+    for name, schema in (("a", MNEMORA_SCHEMA), ("b", "theirs")):
+        with monkeypatch.context() as patch:
+            for variable, each in _env(objects, f"t-tickkeeper-worker-{name}").items():
+                if (value := _value(objects, each)) is not None:
+                    patch.setenv(variable, value)
+            settings = WorkerSettings()
+        assert isinstance(build_store(settings), MnemoraOutbox)
+        assert settings.schema_name == schema
+        # The store's own: what peers judge our claims by.
+        assert settings.limits().lease is None
+        assert build_sampler(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("stores", "migrates"),
+    [([], True), (["tickkeeper"], True), (["mnemora", "tickkeeper"], True), (["mnemora", "mnemora"], False)],
+)
+def test_only_our_own_outbox_is_migrated(stores: list[str], migrates: bool) -> None:
+    pools = [{"name": f"p{number}", "store": store} for number, store in enumerate(stores)]
+    for database in ({"database": {"url": "postgresql://p"}}, {"trial": {"postgres": {"enabled": True}}}):
+        values = {"redis": {"url": "redis://r"}, "workers": pools} | database
+        names = {each["metadata"]["name"].rpartition("-migrate")[0] for each in render(values) if each["kind"] == "Job"}
+        assert ("t-tickkeeper" in names) is migrates
+    # Also where the defaults of all pools say so.
+    values = {"redis": {"url": "redis://r"}, "database": {"url": "postgresql://p"}, "workers": [{"name": "a"}]}
+    objects = render(values | {"workerDefaults": {"store": "mnemora"}})
+    assert not [each for each in objects if "-migrate" in each["metadata"]["name"]]
+
+
 def test_an_autoscaled_pool_has_no_replicas_of_its_own() -> None:
     objects = render(case("external"))
     assert "replicas" not in one(objects, "Deployment", "t-tickkeeper-worker-mail")["spec"]
@@ -240,8 +276,22 @@ def test_notes_say_what_to_do_next() -> None:
     notes = said.partition("NOTES:")[2]
     assert "helm test t --namespace tk --logs" in notes
     assert "Never use them in production" in notes
+    assert "FROM tickkeeper.enqueue(" in notes
+    mnemoras = case("trial") | {"workers": [{"name": "a", "store": "mnemora"}]}
+    said = helm.with_values("install", mnemoras, "--dry-run=client", "t", "--namespace", helm.NAMESPACE)
+    assert ".enqueue(" not in said.partition("NOTES:")[2]
 
 
 def _env(objects: list[helm.Object], deployment: str) -> dict[str, Any]:
     container = one(objects, "Deployment", deployment)["spec"]["template"]["spec"]["containers"][0]
     return {each["name"]: each for each in container["env"]}
+
+
+def _value(objects: list[helm.Object], variable: dict[str, Any]) -> str | None:
+    """What a pod sees: given, or out of a Secret of the release."""
+    if "value" in variable:
+        return str(variable["value"])
+    reference = variable["valueFrom"]["secretKeyRef"]
+    found: str | None = one(objects, "Secret", reference["name"])["stringData"].get(reference["key"])
+    assert found is not None or reference.get("optional"), variable
+    return found

@@ -64,6 +64,7 @@ _SHAPES = {
     "watchNamespaces": _STRINGS | {"uniqueItems": True},
     "modules": _STRINGS,
     "disabled": _STRINGS,
+    "overdueSeconds": {"type": "integer", "minimum": 60},
     "redisHosts": _STRINGS,
     "interval": {"type": "string", "pattern": "^([0-9]+(ms|[smhd]))+$"},
     "schema": {"type": "string", "pattern": "^([a-z_][a-z0-9_]{0,62})?$"},

@@ -106,6 +106,15 @@ user, or one that this release makes from the values given.
 {{- if or .Values.database.url .Values.database.existingSecret .Values.trial.postgres.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether the release has to do with our own outbox: with no pools its workers are elsewhere. */}}
+{{- define "tickkeeper.database.ours" -}}
+{{- $stores := list -}}
+{{- range .Values.workers -}}
+{{- $stores = append $stores (include "tickkeeper.pool" (dict "root" $ "pool" .) | fromYaml).store -}}
+{{- end -}}
+{{- if or (empty $stores) (has "tickkeeper" $stores) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The trial's passwords are drawn once and kept from then on: (dict "root" $ "secret" name "key" key) */}}
 {{- define "tickkeeper.trial.password" -}}
 {{- $found := lookup "v1" "Secret" .root.Release.Namespace .secret | default dict -}}

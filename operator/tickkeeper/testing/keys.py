@@ -34,9 +34,12 @@ class Keys:
         key = _key(entry)
         if key is None or entry.due_at is not None or self._blocked(key):
             return
-        after = self.behind(entry, 1)
-        if after and entry.lease_id is not None and after[0].lease_id == entry.lease_id:
-            _promote(after[0])
+        after = self.behind(entry, len(self._live))
+        rest = [each for each in after if entry.lease_id is not None and each.lease_id == entry.lease_id]
+        if rest:
+            _promote(rest[0])
+            if rest[0] is not after[0]:
+                self._noted.append(key)  # a row that was replayed into the run waits for its end
         elif rows := self.rows(key):
             _promote(rows[0])
 

@@ -252,3 +252,28 @@ async def test_many_keys_of_one_row_fill_a_batch(bench: Bench) -> None:
         await bench.store.ack(taken.lease_id, ids(taken))
     assert sum(sizes) == 400
     assert max(sizes) >= 40
+
+
+@pytest.mark.parametrize("how", ["one by one", "at once", "fails"])
+async def test_a_row_that_is_replayed_into_a_run_waits_for_its_end(bench: Bench, how: str) -> None:
+    """Its id lies between those of the run, since the first row of that was replayed before."""
+    rows = await fill(bench, 5)
+    for row in rows[:2]:
+        run = await claim(bench)
+        await bench.store.fail(run.lease_id, [Failure(row, "no", dead=True)])
+    await bench.store.dead_letters.replay(ids=rows[:1])
+    run = await claim(bench, limit=3)
+    assert ids(run) == [rows[0], *rows[2:4]]
+    await bench.store.dead_letters.replay(ids=rows[1:2])
+    assert ids(await claim(bench)) == []
+    if how == "one by one":
+        for row in ids(run):
+            assert ids(await claim(bench)) == []
+            assert await bench.store.ack(run.lease_id, [row]) == Settled(1)
+    elif how == "at once":
+        assert await bench.store.ack(run.lease_id, ids(run)) == Settled(3)
+    else:
+        assert await bench.store.ack(run.lease_id, rows[:1]) == Settled(1)
+        assert ids(await claim(bench)) == []
+        assert await bench.store.fail(run.lease_id, [Failure(rows[2], "no", after=MINUTE)]) == Settled(1)
+    assert ids(await claim(bench)) == [rows[1], *([] if how == "fails" else rows[4:])]

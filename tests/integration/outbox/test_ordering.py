@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -181,6 +182,9 @@ async def test_a_bulk_of_rows_in_one_transaction_is_no_harder_than_its_rows(dsn:
 class Crowd:
     """Producers and workers over a few keys, all with faults; what they did is kept."""
 
+    #: whether each row is acked before the next of its batch is handled
+    one_by_one = False
+
     def __init__(self, dsn: str, connection: Connection, seed: int) -> None:
         self.dsn = dsn
         self.connection = connection
@@ -189,6 +193,24 @@ class Crowd:
         self.handled: dict[str | None, list[Any]] = defaultdict(list)
         self.busy: set[str] = set()
         self.producing = 0
+
+    async def play(self) -> None:
+        """Six producers and three workers of two processes, until every row is delivered."""
+        async with (
+            PostgresOutbox(self.dsn) as one,
+            PostgresOutbox(self.dsn) as two,
+            asyncio.timeout(100),
+            asyncio.TaskGroup() as all_,
+        ):
+            for _ in range(6):
+                all_.create_task(self.produce())
+            await asyncio.sleep(0)  # they have begun
+            for store in (one, one, two):
+                all_.create_task(self.work(store))
+            all_.create_task(self.look_after(one))
+
+    async def look_after(self, store: PostgresOutbox) -> None:
+        """What somebody does meanwhile."""
 
     async def produce(self) -> None:
         self.producing += 1
@@ -205,7 +227,7 @@ class Crowd:
         self.producing -= 1
 
     async def work(self, store: PostgresOutbox) -> None:
-        while self.producing or await count(self.connection, "outbox"):
+        while await self.going_on():
             taken = await store.claim("acme", kinds=None, limit=self.chance.randint(1, 9), lease=timedelta(minutes=1))
             if not taken.rows:
                 await asyncio.sleep(0.01)
@@ -216,6 +238,12 @@ class Crowd:
             else:
                 await self.handle(store, taken)
 
+    async def going_on(self) -> bool:
+        return bool(self.producing or await count(self.connection, "outbox"))
+
+    def outcome(self, row: int) -> Failure | None:
+        return Failure(row, "no", after=timedelta(milliseconds=20)) if self.chance.random() < 0.03 else None
+
     async def handle(self, store: PostgresOutbox, taken: Claim) -> None:
         keys = {row.ordering_key for row in taken.rows if row.ordering_key}
         assert not keys & self.busy, "a key is with two workers"
@@ -223,39 +251,38 @@ class Crowd:
         stopped: set[str | None] = set()
         failed = []
         done = []
-        for row in taken.rows:
+        for place, row in enumerate(taken.rows):
             await asyncio.sleep(0)
             if row.ordering_key in stopped:
                 continue
-            if self.chance.random() < 0.03:
-                failed.append(Failure(row.id, "no", after=timedelta(milliseconds=20)))
+            if (failure := self.outcome(row.id)) is not None:
+                failed.append(failure)
                 stopped |= {row.ordering_key} - {None}
             else:
-                done.append(row.id)
                 self.handled[row.ordering_key].append(row.id)
+                if not self.one_by_one:
+                    done.append(row.id)
+                    continue
+                if row.ordering_key not in {each.ordering_key for each in taken.rows[place + 1 :]}:
+                    self.busy -= keys & {row.ordering_key}
+                    keys -= {row.ordering_key}
+                assert await store.ack(taken.lease_id, [row.id]) == Settled(1)
         self.busy -= keys
         writes = [store.ack(taken.lease_id, done), store.fail(taken.lease_id, failed)]
         for settled in await asyncio.gather(*self.chance.sample(writes, 2)):
             assert settled.fenced == 0
 
 
+def all_of(rows: Mapping[str | None, list[Any]]) -> dict[str | None, list[Any]]:
+    """In one order, each as often as it is there."""
+    return {key: sorted(each) for key, each in rows.items()}
+
+
 async def test_workers_that_fail_and_die_and_producers_keep_the_order(dsn: str, connection: Connection) -> None:
     """Every row is delivered once, and of each key in the order of its commits."""
     crowd = Crowd(dsn, connection, seed=7)
-    async with (
-        PostgresOutbox(dsn) as one,
-        PostgresOutbox(dsn) as two,
-        asyncio.timeout(100),
-        asyncio.TaskGroup() as all_,
-    ):
-        for _ in range(6):
-            all_.create_task(crowd.produce())
-        await asyncio.sleep(0)  # they have begun
-        for store in (one, one, two):
-            all_.create_task(crowd.work(store))
-    assert {key: sorted(rows) for key, rows in crowd.handled.items()} == {
-        key: sorted(rows) for key, rows in crowd.produced.items()
-    }
+    await crowd.play()
+    assert all_of(crowd.handled) == all_of(crowd.produced)
     for key in ("hot", "a", "b"):
         assert crowd.handled[key] == sorted(crowd.handled[key])
     for table in ("outbox_key", "outbox_key_check"):

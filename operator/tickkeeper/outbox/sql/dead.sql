@@ -21,7 +21,8 @@ SELECT clock_timestamp();
 -- with one dedup_key the newest goes. A row whose key has a row in the outbox stays dead and is reported.
 -- All batches of one replay share one due time, so that the rows are delivered in the order of their ids.
 -- A row with an ordering_key is put behind the first of its key, if any; looking after the key (query checks) then puts
--- it first. Its key's row is made, as for every row that has a key.
+-- it first. Its id may lie between those of a run under way: outbox_next tells it by last_error without an attempt, and lets
+-- it wait for the run's end. Its key's row is made, as for every row that has a key.
 -- Index: the primary key (backwards), or outbox_dead_tenant; outbox_dedup for the twin.
 WITH chosen AS MATERIALIZED (
     SELECT d.* FROM {schema}.outbox_dead d

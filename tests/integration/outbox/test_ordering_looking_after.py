@@ -1,0 +1,280 @@
+"""Order per key while somebody looks after the outbox: replay, purge, cancel and pause beside a run under way.
+
+The windows are those of statements in two sessions; ``DELETE`` in an open transaction is what an ack, a burial and a
+cancellation are in the moment before they commit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.integration.outbox.benches import LEASE, PostgresBench, claim, ids
+from tests.integration.outbox.test_ordering import Crowd, all_of, count
+from tickkeeper.outbox import Claim, Failure, PostgresOutbox, Settled, postgres_claim
+from tickkeeper.outbox.postgres_claim import PostgresClaims
+from tickkeeper.outbox.queries import queries
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture(autouse=True)
+def _look_after_keys_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_claim, "_CHECK_EVERY", 0.0)
+
+
+@asynccontextmanager
+async def leaving(dsn: str, *rows: int) -> AsyncIterator[None]:
+    """Rows that a transaction is about to take out; at the end it commits."""
+    async with await psycopg.AsyncConnection.connect(dsn) as session:
+        await session.execute("DELETE FROM tickkeeper.outbox WHERE id = ANY (%s)", [list(rows)])
+        yield
+
+
+async def somebody_waits_for_a_lock(connection: Connection) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            cursor = await connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            if await cursor.fetchone() != (0,):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def fill(bench: PostgresBench, number: int, **fields: Any) -> list[int]:
+    return [(await bench.enqueue(ordering_key="k", **fields)).id for _ in range(number)]
+
+
+async def bury(bench: PostgresBench, *rows: int) -> None:
+    """Let the first rows of the key die."""
+    for row in rows:
+        run = await claim(bench, limit=1)
+        assert ids(run) == [row]
+        await bench.store.fail(run.lease_id, [Failure(row, "no", dead=True)])
+
+
+async def replay(bench: PostgresBench, *rows: int) -> None:
+    assert (await bench.store.dead_letters.replay(ids=rows)).replayed == len(rows)
+
+
+async def straddling(bench: PostgresBench) -> tuple[list[int], Claim]:
+    """A worker has the rows 0, 2 and 3 of five, and row 1 was replayed meanwhile."""
+    rows = await fill(bench, 5)
+    await bury(bench, *rows[:2])
+    await replay(bench, rows[0])
+    run = await claim(bench, limit=3)
+    assert ids(run) == [rows[0], *rows[2:4]]
+    await replay(bench, rows[1])
+    return rows, run
+
+
+async def test_a_row_is_replayed_between_the_two_statements_of_a_claim(
+    postgres: PostgresBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = await fill(postgres, 5)
+    await bury(postgres, *rows[:2])
+    await replay(postgres, rows[0])
+    behind = PostgresClaims._behind
+
+    async def after_a_replay(*given: Any) -> Any:
+        monkeypatch.setattr(PostgresClaims, "_behind", behind)
+        await replay(postgres, rows[1])
+        return await behind(*given)
+
+    monkeypatch.setattr(PostgresClaims, "_behind", after_a_replay)
+    run = await claim(postgres, limit=3)
+    assert ids(run) == rows[:3]
+    assert ids(await claim(postgres)) == []
+    await postgres.store.ack(run.lease_id, rows[:3])
+    assert ids(await claim(postgres)) == rows[3:]
+
+
+async def test_a_run_whose_first_rows_leave_by_two_acks_at_once_goes_on(postgres: PostgresBench, dsn: str) -> None:
+    rows, run = await straddling(postgres)
+    async with leaving(dsn, rows[2]):
+        assert await postgres.store.ack(run.lease_id, rows[:1]) == Settled(1)
+        assert ids(await claim(postgres)) == []
+    for _ in range(3):
+        assert ids(await claim(postgres)) == []
+    assert await postgres.store.ack(run.lease_id, rows[3:4]) == Settled(1)
+    assert ids(await claim(postgres)) == [rows[1], rows[4]]
+
+
+async def test_a_run_that_is_lost_with_a_replayed_row_in_it_comes_again_in_the_order_of_its_ids(
+    postgres: PostgresBench,
+) -> None:
+    rows, run = await straddling(postgres)
+    assert await postgres.store.ack(run.lease_id, rows[:1]) == Settled(1)
+    await postgres.elapse(LEASE)
+    seen = []
+    while (taken := await claim(postgres)).rows:
+        assert taken.rows[0].id not in seen
+        seen += ids(taken)
+        await postgres.store.ack(taken.lease_id, ids(taken))
+    # Row 2 was with the lost worker and is tried again first: it may have had its effect.
+    assert seen == [rows[2], rows[1], *rows[3:]]
+
+
+async def test_what_is_cancelled_out_of_a_run_or_next_to_it_changes_nothing_else(postgres: PostgresBench) -> None:
+    rows, run = await straddling(postgres)
+    cancelled = await postgres.store.cancel("acme", ids=rows)
+    assert (cancelled.cancelled, cancelled.held) == (2, 3)
+    more = await fill(postgres, 1)
+    for row in ids(run):
+        assert ids(await claim(postgres)) == []
+        assert await postgres.store.ack(run.lease_id, [row]) == Settled(1)
+    assert ids(await claim(postgres)) == more
+
+
+async def test_cancelling_does_not_wait_for_a_handlers_transaction(postgres: PostgresBench) -> None:
+    rows = await fill(postgres, 3)
+    run = await claim(postgres, limit=2)
+    async with asyncio.timeout(10), postgres.store.transaction(run.lease_id, rows[:2]) as work:
+        cancelled = await postgres.store.cancel("acme", ids=rows)
+        assert (cancelled.cancelled, cancelled.held) == (1, 2)
+        work.done(*rows[:2])
+    assert ids(await claim(postgres)) == []
+
+
+async def test_a_row_that_is_claimed_while_it_is_cancelled_stays(
+    postgres: PostgresBench, connection: Connection, dsn: str
+) -> None:
+    rows = await fill(postgres, 2)
+    async with await psycopg.AsyncConnection.connect(dsn) as claiming:
+        await claiming.execute(
+            "UPDATE tickkeeper.outbox SET lease_id = gen_random_uuid(), lease_until = now() + interval '1 minute' "
+            "WHERE id = %s",
+            rows[:1],
+        )
+        cancelling = asyncio.create_task(postgres.store.cancel("acme", ids=rows))
+        await somebody_waits_for_a_lock(connection)
+        await claiming.commit()
+    cancelled = await cancelling
+    assert (cancelled.cancelled, cancelled.held) == (1, 1)
+    shown = await postgres.store.show(rows[0])
+    assert shown is not None
+    assert shown.state == "leased"
+
+
+async def test_a_pause_and_a_purge_leave_a_run_as_it_is(postgres: PostgresBench) -> None:
+    rows = await fill(postgres, 5)
+    await bury(postgres, *rows[:2])
+    await replay(postgres, rows[0])
+    run = await claim(postgres, limit=3)
+    await postgres.store.pause(kind="mail")
+    assert await postgres.store.dead_letters.purge(older_than=timedelta()) == 1
+    for row in ids(run):
+        assert ids(await claim(postgres)) == []
+        assert await postgres.store.ack(run.lease_id, [row]) == Settled(1)
+    assert ids(await claim(postgres)) == []
+    await postgres.store.resume(kind="mail")
+    assert ids(await claim(postgres)) == rows[4:]
+
+
+@pytest.mark.parametrize("paused", ["first", "behind"])
+async def test_a_key_waits_for_what_is_paused_in_it(postgres: PostgresBench, paused: str) -> None:
+    kinds = ["other", "mail"] if paused == "first" else ["mail", "other", "mail"]
+    rows = [(await postgres.enqueue(kind, ordering_key="k")).id for kind in kinds]
+    run = await claim(postgres, limit=1)
+    await postgres.store.pause(kind="other")
+    await postgres.store.release(run.lease_id, ids(run))
+    run = await claim(postgres)
+    assert ids(run) == ([] if paused == "first" else rows[:1])
+    await postgres.store.ack(run.lease_id, ids(run))
+    assert ids(await claim(postgres)) == []
+    await postgres.store.resume(kind="other")
+    assert ids(await claim(postgres)) == (rows if paused == "first" else rows[1:])
+
+
+async def test_rows_are_enqueued_between_the_end_of_a_run_and_the_release_of_its_rest(
+    postgres: PostgresBench, dsn: str
+) -> None:
+    rows = await fill(postgres, 3)
+    run = await claim(postgres)
+    async with leaving(dsn, *rows[:2]):
+        more = await fill(postgres, 1)
+        assert ids(await claim(postgres)) == []
+    more += await fill(postgres, 1)
+    assert ids(await claim(postgres)) == []
+    assert await postgres.store.release(run.lease_id, rows[2:]) == Settled(1)
+    more += await fill(postgres, 1)
+    assert ids(await claim(postgres)) == [*rows[2:], *more]
+
+
+async def test_a_row_is_replayed_while_the_last_one_of_its_key_leaves(postgres: PostgresBench, dsn: str) -> None:
+    """Neither of the two sees the other, and the key is looked after before the second commits."""
+    first, second = await fill(postgres, 2)
+    await bury(postgres, first, second)
+    await replay(postgres, first)
+    assert ids(await claim(postgres)) == [first]
+    given = dict.fromkeys(("tenant_id", "kind", "below")) | {"ids": [second], "due": datetime.now(UTC), "limit": 9}
+    async with await psycopg.AsyncConnection.connect(dsn) as replaying:
+        await replaying.execute(queries("tickkeeper")["replay"], given)
+        async with leaving(dsn, first):
+            await replaying.commit()
+            assert ids(await claim(postgres)) == []
+    assert ids(await claim(postgres)) == [second]
+
+
+async def test_a_block_is_purged_while_the_row_before_it_leaves(dsn: str, connection: Connection) -> None:
+    """The row's transaction has seen the block, and the key is looked after before it commits."""
+    async with PostgresOutbox(dsn, dead_heads="block") as store:
+        bench = PostgresBench(store, connection)
+        rows = await fill(bench, 3)
+        run = await claim(bench)
+        await store.fail(run.lease_id, [Failure(rows[1], "no", dead=True)])
+        async with leaving(dsn, rows[0]):
+            assert await store.dead_letters.purge(older_than=timedelta()) == 1
+            assert ids(await claim(bench)) == []
+        assert ids(await claim(bench)) == rows[2:]
+
+
+class LookedAfter(Crowd):
+    """The same, where rows die too, and somebody replays them and pauses all the while."""
+
+    one_by_one = True
+
+    def __init__(self, dsn: str, connection: Connection, seed: int) -> None:
+        super().__init__(dsn, connection, seed)
+        self.died: set[int] = set()
+
+    async def look_after(self, store: PostgresOutbox) -> None:
+        letters = store.dead_letters
+        while await self.going_on():
+            dead = [row.id for row in await letters.latest()]
+            self.died.update(dead)
+            # Few at a time, so that one comes between the rows of a run which another one leads.
+            await letters.replay(ids=self.chance.sample(dead, min(len(dead), 2)))
+            if self.chance.random() < 0.1:
+                await store.pause(kind="mail")
+                await asyncio.sleep(0.005)
+                await store.resume(kind="mail")
+
+    async def going_on(self) -> bool:
+        return await super().going_on() or await count(self.connection, "outbox_dead") > 0
+
+    def outcome(self, row: int) -> Failure | None:
+        if self.chance.random() < 0.3:
+            return Failure(row, "no", dead=True)
+        return super().outcome(row)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_key_is_never_with_two_workers_while_rows_die_and_are_replayed(
+    dsn: str, connection: Connection, seed: int
+) -> None:
+    """Every row is delivered once, and of each key those that never died in the order of their commits."""
+    crowd = LookedAfter(dsn, connection, seed)
+    await crowd.play()
+    assert all_of(crowd.handled) == all_of(crowd.produced)
+    assert crowd.died
+    for key in ("hot", "a", "b"):
+        lived = [row for row in crowd.handled[key] if row not in crowd.died]
+        assert lived == sorted(lived)
+    for table in ("outbox_key", "outbox_key_check"):
+        assert await count(connection, table) == 0
