@@ -244,3 +244,29 @@ async def test_a_database_that_is_away_is_unavailable():
 async def test_ids_of_another_store_are_refused(store):
     with pytest.raises(ValueError, match="must be a UUID"):
         await store.ack(uuid4(), [5])
+
+
+async def test_a_role_that_may_read_and_update_the_table_is_enough(database, postgres_server, table):
+    make_table(database)
+    put(database, range(5))
+    table("CREATE ROLE mnemora_worker LOGIN PASSWORD 'verysecret'")
+    table("GRANT USAGE ON SCHEMA public TO mnemora_worker")
+    table("GRANT SELECT, UPDATE ON public.outbox TO mnemora_worker")
+    name = database.rpartition("/")[2]
+    try:
+        async with MnemoraOutbox(
+            f"postgresql://mnemora_worker:verysecret@127.0.0.1:{postgres_server.port}/{name}"
+        ) as store:
+            taken = await _claim(store)
+            done, failed, later, back, held = [row.id for row in taken.rows]
+            assert (await store.ack(taken.lease_id, [done])).changed == 1
+            assert (await store.fail(taken.lease_id, [Failure(failed, "no")])).changed == 1
+            snooze = Snooze(later, datetime.now(UTC) + timedelta(hours=1))
+            assert (await store.snooze(taken.lease_id, [snooze])).changed == 1
+            assert (await store.release(taken.lease_id, [back])).changed == 1
+            assert (await store.renew(taken.lease_id, [held], LEASE)).changed == 1
+            assert await store.kinds("acme") == ("embed",)
+            assert (await store.oldest("acme")).ready == 1
+    finally:
+        table("DROP OWNED BY mnemora_worker")
+        table("DROP ROLE mnemora_worker")
