@@ -60,6 +60,14 @@ def is_access_error(error: BaseException) -> bool:
     return str(error).startswith(("NOAUTH", "WRONGPASS", "NOPERM"))
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether nobody listens there, or only until its data is loaded: a try that costs next to nothing."""
+    if isinstance(error, redis_errors.BusyLoadingError | ConnectionRefusedError):
+        return True
+    cause = error.__cause__ or error.__context__
+    return isinstance(error, redis_errors.ConnectionError | OSError) and cause is not None and is_refused(cause)
+
+
 def is_site_wide(error: BaseException) -> bool:
     """Whether an answer to one write says that no write would succeed: then it is Redis' state, not the schedule's."""
     if isinstance(

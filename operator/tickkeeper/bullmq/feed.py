@@ -2,8 +2,9 @@
 
 A RESP3 connection with CLIENT TRACKING reads ZCARD of each queue's ``repeat`` zset; Redis pushes an invalidation on its
 next change, and on FLUSHALL (after 0.6 ms, measured; scripts' writes too). Every tick changes that zset, so an
-invalidation costs one ZCARD, which arms it again, at most one each 50 ms and queue. News is a count that is lower than
-the last one, or than the number of schedulers that should be there.
+invalidation costs one ZCARD, which arms it again, at most one each 50 ms and queue. Where many queues tick, several go
+out together, about 40 times a second: an exchange costs more than what is in it. News is a count that is lower than the
+last one, or than the number of schedulers that should be there.
 
 Where the server refuses (Redis < 6, a proxy, an ACL), the connection still beats: its end tells of a restart.
 """
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import structlog
@@ -22,17 +24,23 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, Use, close, connect
-from tickkeeper.bullmq.errors import REDIS_ERRORS, explain
+from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_refused
 from tickkeeper.bullmq.keys import QueueKey
 
 _log = structlog.get_logger(__name__)
 
 #: Seconds between two reads of one queue's count.
 _COALESCE = 0.05
+#: Seconds that one exchange stands for, and how many of them may be used in advance: a quiet queue's loss is asked for
+#: at once.
+_EXCHANGE = 0.025
+_IN_ADVANCE = 10 * _EXCHANGE
 #: Seconds of silence after which the server is asked for a sign of life.
 _BEAT = 1.0
 #: Seconds between two tries to connect: constant, so that a return is noticed at once.
 _RETRY = 0.1
+#: The same where nobody listens yet.
+_RETRY_REFUSED = 0.05
 
 _Reply = Callable[[Any], None]
 
@@ -70,7 +78,9 @@ class Feed:
     def _reset(self) -> None:
         self._counts: dict[str, int] = {}
         self._read_at: dict[str, float] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._changed: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._paid_until = 0.0
         self._replies: deque[_Reply] = deque()
         self._outbox: asyncio.Queue[tuple[_Reply, tuple[str, ...]]] = asyncio.Queue()
         self._heard = time.monotonic()
@@ -81,11 +91,11 @@ class Feed:
         new = wanted.keys() - self._queues.keys()
         self._queues = wanted
         if self.tracking:
-            for key in new:
-                self._read(key)
+            self._read(new)
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        pause = _RETRY
         connected_before = True  # the site looks at everything at its start anyway
         while True:
             client = self._make_client()
@@ -97,10 +107,11 @@ class Feed:
                 connected_before = True
                 await self._session(connection)
             except REDIS_ERRORS as error:
-                _log.debug("feed_broke", redis=str(self._settings.address), error=explain(error))
+                pause = _RETRY_REFUSED if is_refused(error) else _RETRY
+                if connected_before:
+                    _log.debug("feed_broke", redis=str(self._settings.address), error=explain(error))
             finally:
-                for timer in self._timers.values():
-                    timer.cancel()
+                self._disarm()
                 with suppress(*REDIS_ERRORS):
                     await connection.disconnect(nowait=True)
                 await close(client)
@@ -109,7 +120,7 @@ class Feed:
                 self._on_break()
             connected_before = False
             self._reset()
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(pause)
 
     def _make_client(self) -> Any:
         """A client for one connection; it lives as long, since a sentinel's connection asks its pool for the master."""
@@ -144,8 +155,7 @@ class Feed:
     async def _session(self, connection: AbstractConnection) -> None:
         self._heard = time.monotonic()
         if self.tracking:
-            for key in self._queues:
-                self._read(key)
+            self._read(self._queues)
         # No TaskGroup: on 3.11 it leaves its task marked as cancelled when a child fails, and this one lives on.
         loops = [
             asyncio.create_task(loop) for loop in (self._receive(connection), self._send(connection), self._beat())
@@ -176,9 +186,12 @@ class Feed:
 
     async def _send(self, connection: AbstractConnection) -> None:
         while True:
-            reply, command = await self._outbox.get()
-            self._replies.append(reply)
-            await connection.send_command(*command)
+            waiting = [await self._outbox.get()]
+            while not self._outbox.empty():
+                waiting.append(self._outbox.get_nowait())
+            self._replies.extend(reply for reply, _ in waiting)
+            packed = connection.pack_commands([command for _, command in waiting])
+            await connection.send_packed_command(packed)
             raise_if_cancelled()
 
     async def _beat(self) -> None:
@@ -194,21 +207,46 @@ class Feed:
 
     def _invalidated(self, keys: list[str | bytes] | None) -> None:
         """Redis says that keys have changed; None: all of them are gone."""
-        names = list(self._queues) if keys is None else [k.decode() if isinstance(k, bytes) else k for k in keys]
-        for key in names:
-            if key not in self._queues or key in self._timers:
-                continue
-            wait = self._read_at.get(key, 0.0) + _COALESCE - time.monotonic()
-            if wait <= 0:
-                self._read(key)
-            else:
-                self._timers[key] = asyncio.get_running_loop().call_later(wait, self._read, key)
+        if keys is None:
+            self._changed.update(self._queues)
+        else:
+            names = (key.decode() if isinstance(key, bytes) else key for key in keys)
+            self._changed.update(name for name in names if name in self._queues)
+        self._arm()
 
-    def _read(self, key: str) -> None:
-        self._timers.pop(key, None)
-        self._read_at[key] = time.monotonic()
-        self.reads += 1
-        self._outbox.put_nowait((lambda reply: self._counted(key, reply), ("ZCARD", key)))
+    def _arm(self) -> None:
+        """See to it that all that changed is read in time."""
+        if not self._changed:
+            return
+        turn = min(self._read_at.get(key, 0.0) for key in self._changed) + _COALESCE
+        at = max(turn, self._paid_until - _IN_ADVANCE)
+        if at <= time.monotonic():
+            self._read_changed()
+        elif self._timer is None or at < self._timer.when():
+            self._disarm()
+            self._timer = asyncio.get_running_loop().call_at(at, self._read_changed)  # its clock is time.monotonic
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _read_changed(self) -> None:
+        self._disarm()
+        # With those whose turn would come before the next exchange.
+        latest = time.monotonic() - _COALESCE + _EXCHANGE
+        due = [key for key in self._changed if self._read_at.get(key, 0.0) <= latest]
+        self._changed.difference_update(due)
+        self._read(due)
+        self._arm()
+
+    def _read(self, keys: Iterable[str]) -> None:
+        now = time.monotonic()
+        self._paid_until = max(now, self._paid_until) + _EXCHANGE
+        for key in keys:
+            self._read_at[key] = now
+            self.reads += 1
+            self._outbox.put_nowait((partial(self._counted, key), ("ZCARD", key)))
 
     def _counted(self, key: str, reply: Any) -> None:
         queue = self._queues.get(key)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -19,6 +19,9 @@ from tickkeeper.schedules.observed import JobAt, Observed, QueueFacts, Record
 
 #: Schedulers in one script call: 500 held Redis for 5 to 6 ms (measured).
 BATCH = 200
+#: So many of one look that are registered and not healthy, and the queue's next looks take two calls: each of those
+#: takes ten times as long as a healthy one, and 200 of them hold Redis for 3 to 6 ms (measured).
+_MANY = BATCH // 4
 
 _FAR_FUTURE = 2**53
 
@@ -39,6 +42,21 @@ class Wanted:
     desired: Desired
     digest: str | None = None
     watched: bool = False
+    #: the script's argument, which stays the same with every look at an ``every``
+    _text: str = field(init=False, default="", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.desired.schedule, Every):
+            object.__setattr__(self, "_text", self._argument(0))
+
+    def argument(self, now: int) -> str:
+        """It as the script's argument (JSON); ``now``: epoch ms."""
+        return self._text or self._argument(now)
+
+    def _argument(self, now: int) -> str:
+        place = self.desired.place
+        values = (place.scheduler_id, self.digest or "", *_bounds(self.desired, now), int(self.watched))
+        return json.dumps(values, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +86,28 @@ class Observer:
         self._client = client
         #: script calls so far
         self.looks = 0
+        #: queues in which many are late, or otherwise worth many words
+        self._slow: set[QueueKey] = set()
         self._sha = ""
         self._read_only = True
 
     async def look(self, queue: QueueKey, wanted: Sequence[Wanted], *, now: int) -> Look:
-        """One atomic look at up to BATCH schedulers of one queue.
+        """One look at up to BATCH schedulers of one queue, atomic for each of them.
 
         ``now`` (epoch ms) is the caller's notion of Redis' time, for cron. Raises redis' exceptions.
         """
         assert len(wanted) <= BATCH
-        arguments: list[str | int] = [queue.base, OVERDUE_MIN_MS, CLOCK_SLACK_MS]
-        for one in wanted:
-            where = one.desired.place.scheduler_id
-            arguments.extend((where, one.digest or "", *_bounds(one.desired, now), int(one.watched)))
+        size = BATCH // 2 if queue in self._slow else BATCH
+        parts = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+        looks = [await self._look(queue, part, now=now) for part in parts]
+        sights = {where: sight for look in looks for where, sight in look.sights.items()}
+        slow = sum(not sight.healthy and sight.observed.score is not None for sight in sights.values()) > _MANY
+        (self._slow.add if slow else self._slow.discard)(queue)
+        return looks[0] if len(looks) == 1 else replace(looks[-1], sights=sights)
+
+    async def _look(self, queue: QueueKey, wanted: Sequence[Wanted], *, now: int) -> Look:
+        schedulers = f"[{','.join([one.argument(now) for one in wanted])}]"
+        arguments: list[str | int] = [queue.base, OVERDUE_MIN_MS, CLOCK_SLACK_MS, schedulers]
         keys = [queue.key(name) for name in _KEYS]
         self.looks += 1
         redis_now, facts, found = await self._run(keys, arguments)
@@ -88,8 +115,7 @@ class Observer:
         sights = {}
         for entry in found:
             one = wanted[entry[0] - 1]
-            sight = _short(entry, redis_now, one) if len(entry) == 3 else _sight(entry, redis_now, queue_facts, one)
-            sights[one.desired.place.scheduler_id] = sight
+            sights[one.desired.place.scheduler_id] = _sight(entry, redis_now, queue_facts, one)
         return Look(redis_now, sights, _int(facts[4]))
 
     async def _run(self, keys: list[str], arguments: list[str | int]) -> Any:
@@ -127,6 +153,11 @@ def _queue_facts(facts: Sequence[Any]) -> QueueFacts:
 
 
 def _sight(entry: Sequence[Any], now: int, queue: QueueFacts, wanted: Wanted) -> Sight:
+    match len(entry):
+        case 2:
+            return Sight(Observed(now=now, leftover_job=entry[1] or None, queue=queue), None)
+        case 3:
+            return _short(entry, now, wanted)
     _, score, fields, digest, place, whole, leftover, wrong = entry
     observed = Observed(
         now=now,

@@ -35,11 +35,22 @@ class Charge:
     ours: bool = False
     #: it has been found in place at least once, and the status says so
     seen_in_place: bool = False
+    #: what was said of its Redis when it was last reported as healthy, None where anything else was told since:
+    #: as long as that is so, another look that finds it healthy is worth no word
+    told_healthy: Verdict | None = None
+    #: the queue it lies in, the same in every edition
+    queue: QueueKey = field(init=False)
+    _wanted: Wanted | None = field(init=False, default=None, repr=False)
 
-    @property
-    def queue(self) -> QueueKey:
-        """The queue it lies in."""
-        return QueueKey(self.desired.place.prefix, self.desired.place.queue)
+    def __post_init__(self) -> None:
+        place = self.desired.place
+        self.queue = QueueKey(place.prefix, place.queue)
+
+    def edit(self, desired: Desired) -> None:
+        """Take in another edition of the same scheduler."""
+        self.desired = desired
+        self.digest = None
+        self.told_healthy = None
 
     @property
     def claim(self) -> Desired:
@@ -50,7 +61,12 @@ class Charge:
     def wanted(self) -> Wanted:
         """What the next look is to find out: its due time too, as long as it is not known to tick."""
         digest = self.digest if self.intent is Intent.KEEP else None
-        return Wanted(self.desired, digest, watched=not self.watch.settled)
+        watched = not self.watch.settled
+        known = self._wanted
+        if known is None or known.desired is not self.desired or known.digest != digest or known.watched != watched:
+            # Kept, since it is the same with every sweep: making it anew takes longer than the look itself.
+            known = self._wanted = Wanted(self.desired, digest, watched=watched)
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,11 @@ class Found:
     def in_place(self) -> bool:
         """Whether the scheduler is registered as it must be."""
         return self.error is None and self.after.state in (State.HEALTHY, State.OVERDUE)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there was nothing to do and there is nothing to tell of it but that."""
+        return self.error is None and self.plan.state is State.HEALTHY
 
 
 Outcome = Found | Unreachable

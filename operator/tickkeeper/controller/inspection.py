@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,6 +76,14 @@ class Fenced(Exception):
     """This process may not write any more: another one may be the leader."""
 
 
+#: Asked after each batch of a pass for schedulers that cannot wait for the rest; given those that the pass has mended.
+Urgent = Callable[[AbstractSet[Charge]], Iterable[Charge]]
+
+
+def _none(_: AbstractSet[Charge]) -> Iterable[Charge]:
+    return ()
+
+
 class Inspection:
     """Looks at schedulers and mends them. Raises redis' errors where Redis as a whole cannot be asked."""
 
@@ -84,8 +93,9 @@ class Inspection:
         self._observer = observer
         self._applier = applier
         self._safety = _Safety()
+        #: its verdict: the same object for as long as it says the same
+        self._safe = self._safety.verdict()
         self._refuses_no_write = server.WriteCheck(client)
-        self._lanes = asyncio.Semaphore(_LANES)
 
     def calls(self) -> dict[str, int]:
         """What was asked of Redis so far, by kind."""
@@ -99,7 +109,7 @@ class Inspection:
             roles = [answer.get("role", "master") for answer in await server.info(self._client, "replication")]
         except NoPermissionError:
             unknown = Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "the Redis user may not run INFO")
-            self._safety = replace(self._safety, eviction=unknown)
+            self._learn(replace(self._safety, eviction=unknown))
             return
         if any(role != "master" for role in roles):
             raise ResponseError("READONLY this server is a replica")
@@ -107,14 +117,34 @@ class Inspection:
             raise OutOfMemoryError("OOM used_memory is above maxmemory")
         verdicts = map(_eviction, memories)
         worst = min(verdicts, key=lambda verdict: (verdict.status is not Status.FALSE, verdict.status is Status.TRUE))
-        self._safety = replace(self._safety, eviction=worst)
+        self._learn(replace(self._safety, eviction=worst))
 
-    async def inspect(self, charges: Sequence[Charge]) -> AsyncIterator[tuple[Charge, Found]]:
-        """What each charge came to, in batches. All that is broken is mended before any of it is looked at again."""
+    def _learn(self, safety: _Safety) -> None:
+        self._safety = safety
+        if (verdict := safety.verdict()) != self._safe:
+            self._safe = verdict
+
+    async def inspect(
+        self, charges: Iterable[Charge], *, urgent: Urgent = _none
+    ) -> AsyncIterator[tuple[Charge, Found]]:
+        """What each charge came to, in batches. All that is broken is mended before any of it is looked at again.
+
+        Nothing of those that are as healthy as they were told to be: all but a few, with each sweep.
+        """
         begun: list[_Begun] = []
+        mended: set[Charge] = set()
+        ahead: set[Charge] = set()
         for queue, members in _batches(charges):
-            for pair in await self._or_each(queue, members, self._begin(queue, members, begun)):
+            left = [charge for charge in members if charge not in ahead]
+            for pair in await self._or_each(queue, left, self._begin(queue, left, begun)) if left else ():
                 yield pair
+            mended.update(begun[-1].acting if begun else ())
+            news = urgent(mended)
+            ahead.update(news)
+            for its_queue, some in _batches(news):
+                for pair in await self._or_each(its_queue, some, self._begin(its_queue, some, begun)):
+                    yield pair
+                mended.update(begun[-1].acting if begun else ())
         for batch in begun:
             for pair in await self._or_each(batch.queue, batch.charges, self._end(batch)):
                 yield pair
@@ -140,7 +170,7 @@ class Inspection:
                 raise
             except Exception as error:  # noqa: BLE001 - told in the condition, and in the log above
                 unclear = Plan(State.UNCLEAR, message=f"what is in Redis cannot be understood ({type(error).__name__})")
-                found.append((charge, Found(unclear, unclear, None, self._safety.verdict())))
+                found.append((charge, Found(unclear, unclear, None, self._safe)))
         return found
 
     async def _begin(
@@ -148,8 +178,10 @@ class Inspection:
     ) -> list[tuple[Charge, Found]]:
         """Look, and carry the plans out; ``begun`` gets the batch where there were any, to be looked at again."""
         judged = {charge: charge.desired for charge in charges}
-        look, plans = await self._plans(queue, charges)
-        batch = _Begun(queue, charges, judged, look, plans)
+        look = await self._look(queue, charges)
+        worth_a_word = [charge for charge in charges if not self._is_as_told(charge, look)]
+        plans = await self._plans(queue, worth_a_word, look)
+        batch = _Begun(queue, worth_a_word, judged, look, plans)
         if not batch.acting:
             return self._found(batch, look, {})
         if any(charge.intent is Intent.KEEP for charge in batch.acting):
@@ -159,10 +191,10 @@ class Inspection:
         return []
 
     async def _end(self, batch: _Begun) -> list[tuple[Charge, Found]]:
-        return self._found(batch, *await self._plans(batch.queue, batch.acting))
+        look = await self._look(batch.queue, batch.acting)
+        return self._found(batch, look, await self._plans(batch.queue, batch.acting, look))
 
     def _found(self, batch: _Begun, after_look: Look, after: Mapping[Charge, Plan]) -> list[tuple[Charge, Found]]:
-        safe = self._safety.verdict()
         found = []
         for charge in batch.charges:
             if charge.desired is not batch.judged[charge]:
@@ -171,22 +203,32 @@ class Inspection:
             sight = now.sights.get(charge.desired.place.scheduler_id)
             seen = sight.observed if sight is not None else None
             made = batch.plans[charge]
-            outcome = Found(made, after.get(charge, made), seen, safe, batch.errors.get(charge))
+            outcome = Found(made, after.get(charge, made), seen, self._safe, batch.errors.get(charge))
             self._remember(charge, outcome, sight.digest if sight is not None else charge.digest)
             found.append((charge, outcome))
         return found
 
-    async def _plans(self, queue: QueueKey, charges: Sequence[Charge]) -> tuple[Look, Mapping[Charge, Plan]]:
+    async def _look(self, queue: QueueKey, charges: Sequence[Charge]) -> Look:
         before = _now_ms()
         wanted = [charge.wanted for charge in charges]
         look = await self._observer.look(queue, wanted, now=before + self._safety.skew_ms)
-        self._safety = replace(self._safety, skew_ms=_skew(look.now, before, _now_ms()))
+        self._learn(replace(self._safety, skew_ms=_skew(look.now, before, _now_ms())))
+        return look
+
+    def _is_as_told(self, charge: Charge, look: Look) -> bool:
+        """Whether a report would repeat the last one."""
+        if charge.told_healthy is not self._safe:
+            return False
+        sight = look.sights.get(charge.desired.place.scheduler_id)
+        return sight is None or (sight.healthy and sight.observed.score == charge.watch.baseline)
+
+    async def _plans(self, queue: QueueKey, charges: Sequence[Charge], look: Look) -> Mapping[Charge, Plan]:
         plans = {charge: self._plan(charge, look) for charge in charges}
         if late := [charge for charge, made in plans.items() if made.reason is Reason.OVERDUE]:
             # Only now is it worth asking who is connected: CLIENT LIST is as long as there are clients.
             workers = await self._workers(queue)
             plans |= {charge: self._plan(charge, look, workers) for charge in late}
-        return look, plans
+        return plans
 
     def _plan(self, charge: Charge, look: Look, workers: int | None = None) -> Plan:
         sight = look.sights.get(charge.desired.place.scheduler_id)
@@ -195,7 +237,8 @@ class Inspection:
         observed: Observed = sight.observed
         if charge.intent is Intent.REMOVE:
             return plan_removal(charge.claim, observed)
-        observed = replace(observed, queue=replace(observed.queue, workers=workers))
+        if workers is not None:
+            observed = replace(observed, queue=replace(observed.queue, workers=workers))
         now = time.monotonic()
         made = plan(charge.claim, observed, charge.history.standing(now, own_clock_off=self._safety.clock_off))
         charge.history.look(made, now)
@@ -209,28 +252,31 @@ class Inspection:
 
     async def _carry_out_all(self, charges: Sequence[Charge], plans: Mapping[Charge, Plan]) -> dict[Charge, str]:
         """What went wrong, by charge. All have ended when it returns or raises: no write outlives its pass."""
-        calls = (self._carry_out(charge, plans[charge]) for charge in charges)
         errors: dict[Charge, str] = {}
-        for charge, result in zip(charges, await asyncio.gather(*calls, return_exceptions=True), strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            if result is not None:
-                errors[charge] = result
+        todo = iter(charges)
+
+        async def lane() -> None:
+            for charge in todo:
+                if (error := await self._carry_out(charge, plans[charge])) is not None:
+                    errors[charge] = error
+
+        for ended in await asyncio.gather(*(lane() for _ in range(_LANES)), return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
         return errors
 
     async def _carry_out(self, charge: Charge, made: Plan) -> str | None:
         """None, or why this one scheduler could not be written. Raises where Redis as a whole failed."""
-        async with self._lanes:
-            if not self._may_write():
-                raise Fenced("not the leader any more")
-            try:
-                await self._applier.apply(charge.desired, made)
-            except ApplyError as error:
-                return str(error)
-            except ResponseError as error:
-                if is_site_wide(error):
-                    raise
-                return explain(error)
+        if not self._may_write():
+            raise Fenced("not the leader any more")
+        try:
+            await self._applier.apply(charge.desired, made)
+        except ApplyError as error:
+            return str(error)
+        except ResponseError as error:
+            if is_site_wide(error):
+                raise
+            return explain(error)
         charge.history.note(made, time.monotonic())
         return None
 
@@ -244,7 +290,7 @@ class Inspection:
             charge.watch = charge.watch.judge(acted_on, found.seen)
 
 
-def _batches(charges: Sequence[Charge]) -> Iterator[tuple[QueueKey, Sequence[Charge]]]:
+def _batches(charges: Iterable[Charge]) -> Iterator[tuple[QueueKey, Sequence[Charge]]]:
     queues: dict[QueueKey, list[Charge]] = defaultdict(list)
     for charge in charges:
         queues[charge.queue].append(charge)

@@ -241,9 +241,9 @@ class Keeper:
             await asyncio.sleep(_CARE_SECONDS)
             self.last_beat = time.monotonic()
             self._world.sites.close_idle(keep=self._world.references.default)
-            for entry in self._world.table:
-                if entry.secret is not None and self._world.references.is_stale(entry.secret):
-                    self._world.queue.add(entry.key)
+            for key, secret in self._world.table.with_secrets():
+                if self._world.references.is_stale(secret):
+                    self._world.queue.add(key)
 
     # --- from Redis ---
 
@@ -286,6 +286,7 @@ class Keeper:
                 message=healed.message,
             )
         self._world.publisher.publish(key, memo, report, healed)
+        charge.told_healthy = _healthy_under(charge, outcome)
 
     def _left(self, key: ResourceKey, memo: Memo, leaving: Held, outcome: Outcome) -> None:
         """An earlier place was looked at: it is clear, or cannot be reached and is no longer waited for."""
@@ -299,6 +300,7 @@ class Keeper:
         elif memo.told.registered == leaving.target:
             memo.told = Told.of(memo.told.status.model_copy(update={"registered": None}))
             memo.last = None
+            memo.tell_again()
         self._world.queue.add(key)
 
     def _orphan_seen(self, charge: Charge, outcome: Outcome) -> None:
@@ -316,3 +318,10 @@ class Keeper:
             self._world.queue.add_later(entry.key, 1.0)
         else:
             references.doubt(secret)
+
+
+def _healthy_under(charge: Charge, outcome: Outcome) -> Verdict | None:
+    """What was said of the Redis of a schedule that was found healthy; None for all others."""
+    if isinstance(outcome, Unreachable) or charge.intent is not Intent.KEEP or not outcome.healthy:
+        return None
+    return outcome.redis_safe

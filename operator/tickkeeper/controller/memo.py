@@ -46,3 +46,8 @@ class Memo:
     #: when a status that somebody else changed was last written again (monotonic seconds)
     put_back_at: float = -math.inf
     failures: int = 0
+
+    def tell_again(self) -> None:
+        """What the next look finds is worth a report, though it may be what the last one found."""
+        if self.held is not None:
+            self.held.charge.told_healthy = None

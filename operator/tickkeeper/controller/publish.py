@@ -40,7 +40,8 @@ class Publisher:
     def publish(self, key: ResourceKey, memo: Memo, report: Report, healed: Plan | None = None) -> bool:
         """Take in a report. Returns whether the status changed."""
         if healed is None and not report.heals and report == memo.last:
-            return False  # all but a few, at each sweep
+            return False
+        memo.tell_again()
         before = memo.told.status
         status = next_status(before, report, datetime.now(UTC))
         for announcement in announcements(before, report, healed):

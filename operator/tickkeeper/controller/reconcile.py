@@ -154,8 +154,7 @@ class Reconciler:
             site.take(memo.held.charge)
             return
         if held.charge.desired != desired:
-            held.charge.desired = desired
-            held.charge.digest = None
+            held.charge.edit(desired)
         site.look_soon(held.charge)
 
     # --- deletion ---

@@ -8,6 +8,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 import structlog
 
@@ -15,12 +17,12 @@ from tickkeeper.bullmq.apply import Applier
 from tickkeeper.bullmq.cancellation import raise_if_cancelled
 from tickkeeper.bullmq.clients import Bounds, RedisSettings, close, connect
 from tickkeeper.bullmq.cluster_feed import ClusterFeed
-from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error
+from tickkeeper.bullmq.errors import REDIS_ERRORS, explain, is_access_error, is_refused
 from tickkeeper.bullmq.feed import Feed
 from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.bullmq.observe import Observer
 from tickkeeper.controller.charge import Charge, Found, Intent, Outcome, Unreachable
-from tickkeeper.controller.inspection import Inspection
+from tickkeeper.controller.inspection import Inspection, Urgent
 
 _log = structlog.get_logger(__name__)
 
@@ -28,6 +30,10 @@ _log = structlog.get_logger(__name__)
 _COALESCE = 0.001
 #: Seconds between two tries to reach a Redis that is away: constant, so that its return is noticed at once.
 _RETRY = 0.2
+#: The same where the try costs next to nothing: nobody listens there yet.
+_RETRY_REFUSED = 0.05
+#: Seconds between two reports of one and the same outage, with ten thousand schedules each.
+_REPEAT_REPORT = 1.0
 
 #: Called after each pass: scope, its seconds, seconds since the fault was noticed, how many were mended.
 Timed = Callable[[str, float, float, int], None]
@@ -58,7 +64,7 @@ class Site:
             self.client, Observer(self.client), Applier(self.client, max_len_events=max_len_events), may_write
         )
         self._charges: set[Charge] = set()
-        self._queues: Counter[QueueKey] = Counter()
+        self._queues: dict[QueueKey, set[Charge]] = {}
         #: queues that ever held a charge of this process: they may hold what is left of it
         self.queues_seen: set[QueueKey] = set()
         self._in_place: Counter[QueueKey] = Counter()
@@ -72,6 +78,10 @@ class Site:
             bounds=bounds,
         )
         self._wake = asyncio.Event()
+        #: the feed's connection is back, so that a try is worth its while
+        self._back = asyncio.Event()
+        self._outage: Unreachable | None = None
+        self._outage_told_at = 0.0
         self._next_sweep = 0.0
         self.up: bool | None = None
         self.last_beat = time.monotonic()
@@ -93,9 +103,10 @@ class Site:
         """Look after a scheduler, beginning now."""
         self._charges.add(charge)
         self.queues_seen.add(charge.queue)
-        self._queues[charge.queue] += 1
-        if self._queues[charge.queue] == 1:
+        if charge.queue not in self._queues:
+            self._queues[charge.queue] = set()
             self.feed.watch(self._queues)
+        self._queues[charge.queue].add(charge)
         self.look_soon(charge)
 
     def drop(self, charge: Charge) -> None:
@@ -105,7 +116,7 @@ class Site:
         self._mark(charge, in_place=False)
         self._charges.discard(charge)
         self._urgent.discard(charge)
-        self._queues[charge.queue] -= 1
+        self._queues[charge.queue].discard(charge)
         if not self._queues[charge.queue]:
             del self._queues[charge.queue]
             self.feed.watch(self._queues)
@@ -137,11 +148,12 @@ class Site:
     def _on_break(self) -> None:
         """The feed's connection broke or came back: whatever was there may be gone."""
         self._next_sweep = 0.0
+        self._back.set()
         self._notice()
 
     def _on_loss(self, queue: QueueKey) -> None:
         """A queue lost a scheduler: find out which."""
-        self._urgent.update(charge for charge in self._charges if charge.queue == queue)
+        self._urgent.update(self._queues.get(queue, ()))
         self._notice()
 
     def _notice(self) -> None:
@@ -163,30 +175,41 @@ class Site:
     async def _turn(self) -> None:
         self.last_beat = time.monotonic()
         sweep = self.last_beat >= self._next_sweep
-        charges = self._charges if sweep else self._urgent
-        self._urgent = set()
-        if not charges and not sweep:
+        urgent, self._urgent = self._urgent, set()
+        if not urgent and not sweep:
             return
+
+        def news(mended: AbstractSet[Charge]) -> AbstractSet[Charge]:
+            # A queue that is being filled lacks some with every count of the feed: what the pass has mended waits.
+            new = self._urgent - mended
+            self._urgent &= mended
+            urgent.update(new)
+            return new
+
+        self._back.clear()
         try:
-            await self._pass(tuple(charges), sweep=sweep)
+            await self._pass(tuple(self._charges if sweep else urgent), news, sweep=sweep)
         except REDIS_ERRORS as error:
-            self._went_away(error)
-            await asyncio.sleep(_RETRY)
+            self._went_away(error, urgent)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_REFUSED if is_refused(error) else _RETRY):
+                    await self._back.wait()
             # Everything is looked at again as soon as it answers.
             self._next_sweep = 0.0
 
-    async def _pass(self, charges: Sequence[Charge], *, sweep: bool) -> None:
+    async def _pass(self, charges: Sequence[Charge], news: Urgent, *, sweep: bool) -> None:
         started = time.monotonic()
         if sweep:
             await self._inspection.probe()
         found: list[tuple[Charge, Found]] = []
-        async for charge, outcome in self._inspection.inspect(charges):
+        async for charge, outcome in self._inspection.inspect(charges, urgent=news):
             if charge in self._charges:
                 self._mark(charge, in_place=outcome.in_place and charge.intent is Intent.KEEP)
                 found.append((charge, outcome))
         if self.up is not True:
             _log.info("redis_up", redis=self.name)
             self.up = True
+        self._outage = None
         ended = time.monotonic()
         if sweep:
             self.swept_at = time.time()
@@ -197,9 +220,14 @@ class Site:
         self._timed("sweep" if sweep else "part", ended - started, latency, mended)
         self._report(found)
 
-    def _went_away(self, error: BaseException) -> None:
+    def _went_away(self, error: BaseException, urgent: AbstractSet[Charge]) -> None:
         outcome = Unreachable(explain(error), access=is_access_error(error))
         if self.up is not False:
             _log.warning("redis_away", redis=self.name, error=outcome.message)
             self.up = False
-        self._report([(charge, outcome) for charge in self._charges])
+        charges: AbstractSet[Charge] = self._charges
+        if outcome == self._outage and time.monotonic() - self._outage_told_at < _REPEAT_REPORT:
+            charges = urgent & self._charges  # what is new; of the others it is known
+        else:
+            self._outage, self._outage_told_at = outcome, time.monotonic()
+        self._report([(charge, outcome) for charge in charges])

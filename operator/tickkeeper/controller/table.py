@@ -83,6 +83,8 @@ class Table:
     """Entries by key, newest version only."""
 
     _entries: dict[ResourceKey, Entry] = field(default_factory=dict)
+    #: those of them that name a Secret: they are gone through once a second
+    _with_secret: set[ResourceKey] = field(default_factory=set)
 
     def put(self, entry: Entry) -> bool:
         """Take in an entry. Returns whether something changed that decides what to do."""
@@ -90,6 +92,7 @@ class Table:
         if before is not None and before.meta.uid == entry.meta.uid and _older(entry.meta, before.meta):
             return False
         self._entries[entry.key] = entry
+        (self._with_secret.discard if entry.secret is None else self._with_secret.add)(entry.key)
         return before is None or before.differs_for_us(entry)
 
     def has_version(self, body: Mapping[str, Any]) -> bool:
@@ -108,11 +111,19 @@ class Table:
         entry = self._entries.get(key)
         if entry is None or entry.meta.uid != uid:
             return None
+        self._with_secret.discard(key)
         return self._entries.pop(key)
 
     def get(self, key: ResourceKey) -> Entry | None:
         """The newest entry of a resource."""
         return self._entries.get(key)
+
+    def with_secrets(self) -> Iterator[tuple[ResourceKey, tuple[str, str]]]:
+        """The resources that name a Secret, each with that Secret's namespace and name."""
+        for key in tuple(self._with_secret):
+            secret = self._entries[key].secret
+            if secret is not None:
+                yield key, secret
 
     def __len__(self) -> int:
         """How many resources there are."""

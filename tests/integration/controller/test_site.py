@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import redis as redis_py
 from tests.integration.bullmq.conftest import desired
 from tickkeeper.bullmq.apply import Applier
 from tickkeeper.bullmq.clients import RedisSettings, close, connect
+from tickkeeper.bullmq.keys import QueueKey
 from tickkeeper.bullmq.observe import Look, Observer
 from tickkeeper.controller.charge import Charge, Found
 from tickkeeper.controller.inspection import Inspection
@@ -75,3 +77,32 @@ async def test_an_edit_during_a_look_is_not_taken_for_registered(redis_url: str,
         await close(client)
     key = f"{charge.queue.key('repeat')}:{edited.place.scheduler_id}"
     assert redis.hget(key, "name") == "edited"
+
+
+async def test_what_is_lost_during_a_sweep_does_not_wait_for_the_rest_of_it(redis_url: str) -> None:
+    client = connect(RedisSettings(url=redis_url), name="test")
+    base = desired()
+    slow = [Charge(replace(base, place=base.place._replace(queue=f"q{number}"))) for number in range(3)]
+    lost = Charge(replace(base, place=base.place._replace(queue="lost")))
+    order: list[str] = []
+    asked: list[set[Charge]] = []
+
+    class Noted(Observer):
+        async def look(self, queue: QueueKey, *arguments: Any, **named: Any) -> Look:
+            order.append(queue.queue)
+            return await super().look(queue, *arguments, **named)
+
+    def urgent(mended: AbstractSet[Charge]) -> list[Charge]:
+        asked.append(set(mended))
+        return [lost] if len(asked) == 1 else []
+
+    try:
+        inspection = Inspection(client, Noted(client), Applier(client, max_len_events=100), lambda: True)
+        found = [(charge, outcome) async for charge, outcome in inspection.inspect([*slow, lost], urgent=urgent)]
+    finally:
+        await close(client)
+    assert order[:4] == ["q0", "lost", "q1", "q2"], "and not looked at twice"
+    assert asked[0] == {slow[0]}
+    assert asked[1] == {slow[0], lost, slow[1]}
+    assert [charge for charge, _ in found] == [slow[0], lost, slow[1], slow[2]]
+    assert all(outcome.mended for _, outcome in found)

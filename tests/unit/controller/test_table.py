@@ -120,3 +120,14 @@ def test_what_an_entry_says():
 def test_a_body_without_a_name_is_no_resource():
     with pytest.raises(ValueError, match="name"):
         Entry.read({"metadata": {}})
+
+
+def test_what_names_a_secret_is_listed_as_long_as_it_does(table):
+    assert list(table.with_secrets()) == []
+    table.put(entry({**SPEC, "redis": {"secretRef": {"name": "redis"}}}, resourceVersion="101", generation=2))
+    assert list(table.with_secrets()) == [(KEY, ("apps", "redis"))]
+    table.put(entry(resourceVersion="102", generation=3))
+    assert list(table.with_secrets()) == []
+    table.put(entry({**SPEC, "redis": {"secretRef": {"name": "redis"}}}, resourceVersion="103", generation=4))
+    table.drop(KEY, "uid-1")
+    assert list(table.with_secrets()) == []
