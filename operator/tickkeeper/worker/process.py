@@ -236,8 +236,8 @@ def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) ->
     Ends within the grace period whatever happens: also with a blocked event loop, a hung handler, Redis or Postgres
     away. A second signal ends it at once.
     """
-    # A batch makes thousands of objects that reference counting frees. Looking through them for cycles every 700 objects,
-    # and through all modules now and then, took a sixth of a drain; cycles are still found, in fewer rounds.
+    # A batch makes thousands of objects that reference counting frees. Looking through them for cycles every 700
+    # objects, and through all modules now and then, took a sixth of a drain; cycles are found all the same.
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
