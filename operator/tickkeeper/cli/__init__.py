@@ -1,5 +1,6 @@
 """The command line: ``tickkeeper operator | worker | outbox | crd``."""
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -42,5 +43,8 @@ def build(only: str | None = None) -> typer.Typer:
 
 def main() -> None:
     """Run the command line."""
+    # libpq's own way to ask for it, which poolers take: psycopg reads times in no other style than this, and a database
+    # or a role may have another as its default.
+    os.environ["PGDATESTYLE"] = "ISO"
     named = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     build(named if named in _COMMANDS else None)()

@@ -35,7 +35,7 @@ _CHECK_EVERY = 1.0
 _MOST_TENANTS = 1_000
 
 #: Places in a claimed record.
-_ID, _PAYLOAD, _AVAILABLE_AT, _ORDERING_KEY = 0, 2, 6, 10
+_ID, _KIND, _PAYLOAD, _AVAILABLE_AT, _ORDERING_KEY = 0, 1, 2, 6, 10
 _ORDER = itemgetter(_AVAILABLE_AT, _ID)
 
 Release = Callable[[UUID, Sequence[int]], Awaitable[object]]
@@ -60,6 +60,8 @@ class _Taken:
     buried: int
     alone: bool
     records: list[TupleRow]
+    #: whether others have locked rows that are due; None where that was not looked for
+    left: bool | None = None
 
 
 class PostgresClaims:
@@ -82,7 +84,7 @@ class PostgresClaims:
         while wanted.kinds and buried < _MAX_BURIED:
             size = min(wanted.limit, self._ceiling)
             try:
-                claim = await self._take(replace(wanted, limit=size))
+                claim, left = await self._take(replace(wanted, limit=size))
             except StatementTimedOut:
                 if size == 1:
                     raise
@@ -97,7 +99,7 @@ class PostgresClaims:
             if await self._look_after_keys(wanted.tenant_id):
                 continue
             looks += 1
-            if looks == _MAX_LOOKS or not await self._due_left(wanted):
+            if looks == _MAX_LOOKS or not (await self._due_left(wanted) if left is None else left):
                 break
             await asyncio.sleep(random.uniform(0.002, 0.02) * looks)  # noqa: S311 - spreads competitors
         if claim.rows and self._overdue(wanted.tenant_id):
@@ -111,7 +113,7 @@ class PostgresClaims:
             if waiting or seen < _MAX_CHECKS:
                 return
 
-    async def _take(self, wanted: Wanted) -> Claim:
+    async def _take(self, wanted: Wanted) -> tuple[Claim, bool | None]:
         lease_id, habit = uuid4(), self._habits.of(wanted.tenant_id)
 
         async def work(connection: StoreConnection) -> _Taken:
@@ -127,7 +129,7 @@ class PostgresClaims:
             # Else they would come back for ever, and take the rest of their batch along each time.
             buried += (await self._fail(lease_id, unreadable)).dead
         size = sum(len(record[_PAYLOAD]) for record in taken.records)
-        return Claim(lease_id, tuple(rows), buried, alone=taken.alone and bool(rows), size=size)
+        return Claim(lease_id, tuple(rows), buried, alone=taken.alone and bool(rows), size=size), taken.left
 
     async def _on(self, connection: StoreConnection, wanted: Wanted, lease_id: UUID, habit: Habit) -> _Taken:
         given = {
@@ -144,9 +146,9 @@ class PostgresClaims:
             "block": wanted.block,
         }
         if len(wanted.kinds) == 1 and not self._habits.known(wanted.tenant_id):
-            records = await self._plain_rows(connection, wanted, given)
-            if records is not None:
-                return _Taken(0, False, records)
+            taken = await self._plain_rows(connection, wanted, given)
+            if taken is not None:
+                return taken
         costly = wanted.limit * len(wanted.kinds) > _JIT_THRESHOLD
         async with connection.transaction() if costly else nullcontext():
             if costly:
@@ -178,9 +180,7 @@ class PostgresClaims:
             buried, False, [each for record in records for each in (record, *by_key.get(record[_ORDERING_KEY], ()))]
         )
 
-    async def _plain_rows(
-        self, connection: StoreConnection, wanted: Wanted, given: Mapping[str, Any]
-    ) -> list[TupleRow] | None:
+    async def _plain_rows(self, connection: StoreConnection, wanted: Wanted, given: Mapping[str, Any]) -> _Taken | None:
         """What was claimed where all that is due is plain; None where it has to be claimed with more care."""
         if not self._plain.likely(wanted.tenant_id):
             return None
@@ -188,11 +188,13 @@ class PostgresClaims:
         cursor = await connection.execute(self._statements["claim_plain"], values, binary=True)
         records = await cursor.fetchall()
         if records and records[0][_ID] is None:
+            if records[0][_KIND] == "held":
+                return _Taken(0, False, [], left=True)
             self._plain.missed(wanted.tenant_id)
             return None
         self._plain.found(wanted.tenant_id)
         records.sort(key=_ORDER)
-        return records
+        return _Taken(0, False, records, left=False)
 
     async def _behind(self, connection: StoreConnection, given: Mapping[str, Any]) -> list[TupleRow]:
         if not given["room"] or given["max_bytes"] <= 0:
@@ -219,8 +221,6 @@ class PostgresClaims:
         return time.monotonic() - self._checked.get(tenant_id, float("-inf")) > _CHECK_EVERY
 
     async def _due_left(self, wanted: Wanted) -> bool:
-        if len(wanted.kinds) == 1 and not self._habits.known(wanted.tenant_id):
-            return False  # a claim of one kind locks what it takes and no more
         given = {"tenant_id": wanted.tenant_id, "kinds": wanted.kinds}
         ((left,),) = await self._statements.query("due_left", given)
         return bool(left)

@@ -91,8 +91,8 @@ class Batch:
         try:
             await asyncio.wait({handling, holding, cut}, return_when=asyncio.FIRST_COMPLETED)
             lost = not handling.done() and holding.done()
-            await _end(handling)
-            self._close(lost=lost)
+            broken = await _end(handling)
+            self._close(lost=lost, broken=broken is not None)
             await asyncio.wait({settling, cut}, return_when=asyncio.FIRST_COMPLETED)
             if not settling.done():
                 await asyncio.wait({settling}, timeout=_LAST_WRITE)
@@ -100,6 +100,8 @@ class Batch:
                 settling.result()
             else:
                 self.error = self.error or StoreUnavailable("outcomes could not be written before the end")
+            if broken is not None:
+                raise broken  # ours, and the tick's; what had happened is written
         finally:
             for task in (handling, settling, holding, cut):
                 task.cancel()
@@ -218,10 +220,15 @@ class Batch:
             self.counts.released += len(rest)
             self._report.settled(rest, Fate.RELEASED)
 
-    def _close(self, *, lost: bool) -> None:
-        """All verdicts are in: what was never started, or was cut, is handed back, unless it is no longer ours."""
+    def _close(self, *, lost: bool, broken: bool) -> None:
+        """All verdicts are in: what was never started, or was cut, is handed back, unless it is no longer ours.
+
+        Nor where the handling broke: the row that broke it would come at once, and for ever.
+        """
         unjudged = [row for row in self._rows if row.id not in self._judged]
-        if lost:
+        if broken:
+            self._judged.update(row.id for row in unjudged)
+        elif lost:
             self.counts.fenced += len(unjudged)
             self._report.fenced(len(unjudged))
         else:
@@ -312,9 +319,8 @@ def _snooze(row: Row, verdict: Verdict) -> SnoozeWrite:
     return SnoozeWrite(row.id, not_before(verdict.until or now, now))
 
 
-async def _end(task: "asyncio.Task[None]") -> None:
-    """Cancel a task if it still runs, and wait for it; raises what it died of."""
+async def _end(task: "asyncio.Task[None]") -> BaseException | None:
+    """Cancel a task if it still runs, and wait for it; returns what it died of."""
     task.cancel()
     await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()
+    return None if task.cancelled() else task.exception()

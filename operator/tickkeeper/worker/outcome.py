@@ -26,11 +26,14 @@ _PARAMETERS = re.compile(r"\[parameters: .*?\](?=\s|$)", re.DOTALL)
 
 
 class Outcome(Exception):
-    """Base of what a handler may return or raise besides finishing."""
+    """Base of what a handler may return or raise besides finishing. A subclass need not call ``__init__``."""
 
 
 class Retry(Outcome):
     """Try the row again; the attempt counts. ``after``: seconds or timedelta, None for the store's back-off."""
+
+    after: timedelta | None = None
+    reason: str = ""
 
     def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
         super().__init__(after, reason)
@@ -41,6 +44,8 @@ class Retry(Outcome):
 class Dead(Outcome):
     """Never try the row again: it moves to the dead letters with ``reason``."""
 
+    reason: str = ""
+
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
@@ -49,11 +54,11 @@ class Dead(Outcome):
 class Snooze(Outcome):
     """Not yet: put the row off to ``until`` (a datetime with a zone) without spending its attempt."""
 
+    until: datetime | None = None
+
     def __init__(self, until: datetime) -> None:
-        if getattr(until, "tzinfo", None) is None:
-            raise ValueError(f"Snooze: until must be a datetime with a time zone, not {until!r}")
         super().__init__(until)
-        self.until = until
+        self.until = _until(until)
 
 
 class Fate(StrEnum):
@@ -94,14 +99,22 @@ def judge_return(value: Any) -> Verdict:
 
 
 def judge_raise(error: BaseException) -> Verdict:
-    """The verdict on what a handler raised."""
+    """The verdict on what a handler raised. Raises nothing itself: a subclass of ours may hold anything."""
+    try:
+        return _judge(error)
+    except Exception as odd:  # noqa: BLE001 - one row's nonsense must not cost its batch the outcomes
+        return failed(describe(odd))
+
+
+def _judge(error: BaseException) -> Verdict:
     match error:
         case Retry():
-            return Verdict(Fate.RETRIED, clean(error.reason or "the handler asked for a retry"), after=error.after)
+            after = None if error.after is None else _delay(error.after)
+            return Verdict(Fate.RETRIED, clean(str(error.reason or "the handler asked for a retry")), after=after)
         case Dead():
-            return Verdict(Fate.DEAD, clean(error.reason or "the handler gave the row up"))
+            return Verdict(Fate.DEAD, clean(str(error.reason or "the handler gave the row up")))
         case Snooze():
-            return Verdict(Fate.SNOOZED, until=error.until)
+            return Verdict(Fate.SNOOZED, until=_until(error.until))
         case _:
             return failed(describe(error))
 
@@ -122,6 +135,12 @@ def clean(text: str) -> str:
     # A lone surrogate is no UTF-8: the database would refuse the write, and with it the row's whole batch.
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 1] + "…"
+
+
+def _until(until: object) -> datetime:
+    if not isinstance(until, datetime) or until.tzinfo is None:
+        raise ValueError(f"Snooze: until must be a datetime with a time zone, not {until!r}")
+    return until
 
 
 def _delay(after: float | timedelta) -> timedelta:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tickkeeper.outbox.store import Row
+from tickkeeper.worker.garbage import Garbage
 
 DEFAULT_MAX_ROWS = 10_000
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
@@ -38,6 +39,7 @@ class Pressure:
         self._most = Load(max_rows, max_bytes)
         self._held = Load()
         self._less = asyncio.Event()
+        self._garbage = Garbage()
 
     @property
     def held(self) -> Load:
@@ -67,6 +69,7 @@ class Pressure:
         """Rows were settled."""
         self._held = Load(self._held.rows - load.rows, self._held.bytes - load.bytes)
         self._less.set()
+        self._garbage.handled(load.bytes)
 
 
 def weigh(rows: Sequence[Row]) -> int:

@@ -1,7 +1,6 @@
 """The worker process: parts put together, probes, and an end in bounded time."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from tickkeeper.telemetry.http import Health, TelemetryServer
 from tickkeeper.telemetry.metrics import WorkerMetrics
 from tickkeeper.telemetry.outbox import OutboxGauges
 from tickkeeper.telemetry.redaction import describe
+from tickkeeper.worker import garbage
 from tickkeeper.worker.handlers import HandlerError, Registry, load
 from tickkeeper.worker.http_route import HttpDelivery
 from tickkeeper.worker.invoke import Invoker
@@ -36,8 +36,6 @@ from tickkeeper.worker.settings import WorkerSettings
 
 _log = logs.get_logger(__name__)
 
-#: New objects until the first generation is looked through, and rounds until the second and the third are.
-_GC_THRESHOLDS = 20_000, 10, 10
 _OUTBOX_AGAIN = 2.0
 _OUTBOX_CHECK = 15.0
 _LAST_STEPS = 1.0
@@ -236,10 +234,7 @@ def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) ->
     Ends within the grace period whatever happens: also with a blocked event loop, a hung handler, Redis or Postgres
     away. A second signal ends it at once.
     """
-    # A batch makes thousands of objects that reference counting frees. Looking through them for cycles every 700
-    # objects, and through all modules now and then, took a sixth of a drain; cycles are found all the same.
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    garbage.spare()
     try:
         asyncio.run(_main(settings, registry, delivery))
     finally:

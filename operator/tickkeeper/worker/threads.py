@@ -8,6 +8,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 # An idle thread goes after so many seconds.
@@ -25,39 +26,43 @@ class Threads:
 
     async def call(self, call: Callable[[Any], Any], argument: Any) -> Any:
         """What ``call(argument)`` returns. Cancelling this does not stop the call: it is left alone."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
-
-        def settle(value: Any, error: BaseException | None) -> None:
-            if future.cancelled():
-                self.left -= 1
-            elif error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-        def work() -> None:
-            value, error = None, None
-            try:
-                value = context.run(call, argument)
-            except BaseException as caught:  # noqa: BLE001 - handed over to the loop
-                error = caught
-            # A future takes no StopIteration, and SystemExit would end the loop.
-            if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | GeneratorExit):
-                error = RuntimeError(f"{type(error).__name__}: {error}")
-            try:
-                loop.call_soon_threadsafe(settle, value, error)
-            except RuntimeError:
-                return  # the loop is gone, and with it whoever waited
-
-        self._hand_over(work)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._hand_over(partial(self._work, future, contextvars.copy_context(), call, argument))
         try:
             return await future
         except asyncio.CancelledError:
             if future.cancelled():
                 self.left += 1
             raise
+        finally:
+            # The future holds an error whose traceback holds this frame: that circle would keep the row.
+            del future
+
+    def _work(
+        self, future: "asyncio.Future[Any]", context: contextvars.Context, call: Callable[[Any], Any], argument: Any
+    ) -> None:
+        value, error = None, None
+        try:
+            value = context.run(call, argument)
+        except BaseException as caught:  # noqa: BLE001 - handed over to the loop
+            error = caught
+        # A future takes no StopIteration, and SystemExit would end the loop.
+        if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | GeneratorExit):
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        try:
+            future.get_loop().call_soon_threadsafe(self._settle, future, value, error)
+        except RuntimeError:
+            return  # the loop is gone, and with it whoever waited
+        finally:
+            del value, error, future  # as above: its traceback holds this frame
+
+    def _settle(self, future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            self.left -= 1
+        elif error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
 
     def _hand_over(self, work: _Work) -> None:
         while self._idle:

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,6 +19,8 @@ from tickkeeper.outbox.version import migrations
 
 if TYPE_CHECKING:
     import redis as redis_py
+
+ROOT = Path(__file__).parents[3]
 
 
 def run(dsn: str, *arguments: str, redis: str = "") -> Result:
@@ -212,6 +218,21 @@ def test_show(dead: str) -> None:
         1,
         "tickkeeper: no row has id 999: a row leaves the outbox once it is delivered\n",
     )
+
+
+@pytest.mark.parametrize("command", ["list", "show 1", "dead", "paused", "stats", "doctor"])
+def test_times_are_read_whatever_the_databases_style(dead: str, command: str) -> None:
+    with psycopg.connect(dead, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(
+            psycopg.sql.SQL("ALTER DATABASE {} SET DateStyle = 'German'").format(psycopg.sql.Identifier(name))
+        )
+        connection.execute("INSERT INTO tickkeeper.outbox_pause (tenant_id, kind) VALUES ('acme', '')")
+    argv = [sys.executable, "-c", "from tickkeeper.cli import main; main()", "outbox", *command.split()]
+    environment = os.environ | {"TICKKEEPER_DATABASE_URL": dead, "PYTHONPATH": str(ROOT / "operator")}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_dead(dead: str) -> None:

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from tests.integration.outbox.benches import LEASE, PostgresBench, claim, ids
 from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, Settled, StoreUnavailable, enqueue, enqueue_many
+from tickkeeper.outbox.queries import queries
 
 Connection = psycopg.AsyncConnection[Any]
 SECOND = timedelta(seconds=1)
@@ -213,6 +215,38 @@ async def test_a_row_that_a_peer_holds_for_a_moment_is_waited_for(
 
         monkeypatch.setattr(postgres.store._claims, "_due_left", look_and_let_go)
         assert ids(await claim(postgres, kinds=["a", "b"])) == [row.id]
+
+
+async def test_a_look_that_takes_nothing_hides_no_rows_from_a_peer(postgres: PostgresBench, dsn: str) -> None:
+    """A quick look locks what it finds; where one row is a suspect it takes none, and a peer must not think: empty."""
+    rows = [(await postgres.enqueue("a")).id for _ in range(10)]
+    given = {"tenant_id": "acme", "kind": "a", "limit": 500, "max_bytes": 1 << 25, "lease": 30.0, "lease_id": uuid4()}
+    async with await psycopg.AsyncConnection.connect(dsn) as peer:
+        await peer.execute("UPDATE tickkeeper.outbox SET suspect = true WHERE id = %s", [rows[0]])
+        await peer.commit()
+        cursor = await peer.execute(queries("tickkeeper")["claim_plain"], given)
+        (record,) = await cursor.fetchall()
+        assert record[:2] == (None, "not plain")
+        ours = asyncio.create_task(claim(postgres, kinds=["a"]))
+        await asyncio.wait({ours}, timeout=0.01)
+        await peer.rollback()
+        taken = await ours
+        assert ids(taken) == rows[:1], "the suspect comes alone"
+        assert ids(await claim(postgres, kinds=["a"])) == rows[1:]
+
+
+@pytest.mark.parametrize("kinds", [["a"], ["a", "b"]])
+async def test_times_that_python_cannot_hold_cost_no_row(postgres: PostgresBench, dsn: str, kinds: list[str]) -> None:
+    rows = [(await postgres.enqueue("a")).id for _ in range(4)]
+    odd = [("available_at", "-infinity"), ("created_at", "infinity"), ("created_at", "0044-03-15 BC")]
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        for row_id, (column, value) in zip(rows, odd, strict=False):
+            statement = f"UPDATE tickkeeper.outbox SET {column} = %s WHERE id = %s"
+            await connection.execute(statement.encode(), [value, row_id])
+    taken = await claim(postgres, kinds=kinds)
+    assert sorted(ids(taken)) == rows
+    assert min(row.available_at for row in taken.rows).year == 2
+    assert {row.created_at.year for row in taken.rows} >= {2, 9998}
 
 
 async def test_c15_a_lease_shorter_than_the_work_is_renewed(postgres: PostgresBench, dsn: str) -> None:

@@ -73,6 +73,36 @@ def test_snooze_needs_a_zone(until):
         Snooze(until)
 
 
+class _Hasty(Retry):
+    def __init__(self, code):
+        self.code = code  # no super().__init__: nothing that a Retry says is there
+
+
+class _Late(Snooze):
+    def __init__(self):
+        self.until = "tomorrow"
+
+
+def test_a_subclass_that_sets_nothing_is_what_it_descends_from():
+    verdict = judge_raise(_Hasty(5))
+    assert (verdict.fate, verdict.error, verdict.after) == (Fate.RETRIED, "the handler asked for a retry", None)
+
+
+@pytest.mark.parametrize("judge", [judge_raise, judge_return])
+def test_a_reason_of_another_type_is_shown_as_text(judge):
+    verdict = judge(Dead(404))
+    assert (verdict.fate, verdict.error) == (Fate.DEAD, "404")
+
+
+def test_an_outcome_that_holds_nonsense_is_a_failure_that_says_so():
+    assert "must be a datetime with a time zone, not 'tomorrow'" in judge_raise(_Late()).error
+    odd = Retry()
+    odd.after = "soon"
+    verdict = judge_raise(odd)
+    assert verdict.fate is Fate.RETRIED
+    assert "after must be seconds or a timedelta" in verdict.error
+
+
 def test_a_snooze_into_the_past_does_not_spin():
     assert not_before(NOW - timedelta(days=1), NOW) == NOW + timedelta(seconds=1)
     assert not_before(NOW + timedelta(days=1), NOW) == NOW + timedelta(days=1)

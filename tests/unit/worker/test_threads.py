@@ -1,7 +1,9 @@
 """Blocking handlers' threads: kept for the next call, never shared with a call that hangs."""
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -57,3 +59,32 @@ async def test_what_is_raised_comes_back_also_what_no_future_takes():
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         await Threads().call(stop, None)
+
+
+class _Payload:
+    """Something that tells when it is gone."""
+
+
+async def test_a_call_that_raises_keeps_nothing_of_its_argument():
+    """Without a collection: a circle through the error's traceback would hold the payload of each failed row."""
+    threads, gone = Threads(), []
+
+    def fail(_payload):
+        raise ValueError("no")
+
+    async def once():
+        payload = _Payload()
+        weakref.finalize(payload, gone.append, True)
+        try:
+            await threads.call(fail, payload)
+        except ValueError:
+            return
+        raise AssertionError("it must raise")
+
+    gc.collect()
+    gc.disable()
+    try:
+        await once()
+        await eventually(lambda: gone, seconds=5)
+    finally:
+        gc.enable()

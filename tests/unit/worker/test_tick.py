@@ -19,6 +19,7 @@ from tickkeeper.worker.handlers import Kinds, Registry, as_handler
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.limits import Limits, budget_of, ended, limits_of
 from tickkeeper.worker.outcome import Dead, Retry, Snooze
+from tickkeeper.worker.report import Report
 from tickkeeper.worker.stop import Stop
 from tickkeeper.worker.tick import drain
 
@@ -145,6 +146,21 @@ async def test_a_batch_of_quick_rows_is_one_write():
     store = FakeOutbox(*(row(n) for n in range(100)))
     await _drain(store, _registry(mail_send=_done))
     assert store.calls.count("ack") == 1
+
+
+async def test_a_fault_of_ours_costs_no_outcome_that_was_known(monkeypatch):
+    """What handlers have done has happened: it is written, and only the row that met the fault waits for its lease."""
+    store = FakeOutbox(*(row(n) for n in range(6)))
+
+    def called(self, job, verdict, seconds):
+        if job[1].id == 3:
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Report, "called", called)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await _drain(store, _registry(mail_send=_done), limits=Limits(concurrency=1, lanes=1))
+    assert store.acked == [0, 1, 2]
+    assert store.released == []
 
 
 async def test_the_budget_ends_claiming_not_handling():

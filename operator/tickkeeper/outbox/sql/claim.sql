@@ -126,7 +126,8 @@ taken AS (
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
      WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
     RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
-              available_at, created_at, suspect, dedup_key, ordering_key
+              greatest(available_at, '0002-01-01+00') AS available_at,
+              least(greatest(created_at, '0002-01-01+00'), '9998-12-31+00') AS created_at, suspect, dedup_key, ordering_key
 )
 SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
   FROM (SELECT 1) one LEFT JOIN taken t ON true
@@ -135,7 +136,8 @@ SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
 
 -- name: claim_plain
 -- The same where the first rows of a single kind are all plain, have no ordering_key and stay within max_bytes, which is
--- what most claims find: it costs the server a third less. Otherwise nothing is taken, and one record of NULLs says so.
+-- what most claims find: it costs the server a third less. Otherwise nothing is taken, and one record without an id says
+-- why: 'not plain', or 'held' where rows are due and others have locked all of them, for a moment or to take them.
 -- In no order: whoever asked sorts the records.
 -- Index: outbox_due; the update by primary key.
 WITH batch AS MATERIALIZED (
@@ -152,7 +154,7 @@ WITH batch AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 ),
 verdict AS MATERIALIZED (
-    SELECT bool_and(b.plain) AND sum(b.payload_bytes) <= %(max_bytes)s AS fits FROM batch b
+    SELECT count(*) AS rows, bool_and(b.plain) AND sum(b.payload_bytes) <= %(max_bytes)s AS fits FROM batch b
 ),
 taken AS (
     UPDATE {schema}.outbox
@@ -162,11 +164,22 @@ taken AS (
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
      WHERE id = ANY (ARRAY(SELECT b.id FROM batch b WHERE (SELECT v.fits FROM verdict v)))
     RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
-              available_at, created_at, suspect, dedup_key, ordering_key
+              greatest(available_at, '0002-01-01+00') AS available_at,
+              least(greatest(created_at, '0002-01-01+00'), '9998-12-31+00') AS created_at, suspect, dedup_key, ordering_key
 )
 SELECT * FROM taken
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM verdict v WHERE NOT v.fits;
+SELECT NULL, CASE WHEN v.rows > 0 THEN 'not plain' ELSE 'held' END,
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM verdict v
+ WHERE v.rows > 0 AND NOT v.fits
+    OR v.rows = 0 AND EXISTS (
+        SELECT FROM {schema}.outbox o
+         WHERE o.tenant_id = %(tenant_id)s AND o.kind = %(kind)s
+           AND o.available_at <= statement_timestamp()
+           AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
+           AND NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                            WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', %(kind)s)));
 
 
 -- name: no_jit
@@ -227,7 +240,8 @@ taken AS (
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
      WHERE id = ANY (ARRAY(SELECT p.id FROM picked p))
     RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
-              due_at, created_at, suspect, dedup_key, ordering_key
+              greatest(due_at, '0002-01-01+00'),
+              least(greatest(created_at, '0002-01-01+00'), '9998-12-31+00'), suspect, dedup_key, ordering_key
 )
 SELECT t.* FROM taken t ORDER BY t.id;
 
