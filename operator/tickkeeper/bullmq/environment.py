@@ -9,8 +9,13 @@ from tickkeeper.bullmq.clients import RedisSettings
 
 
 def listed(value: Any) -> Any:
-    """``a,b`` as a list; blanks between do not matter."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """``a,b`` as a list; blanks between do not matter. ValueError where there are commas only."""
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    if value.strip() and not parts:
+        raise ValueError(f"{value!r} holds no name: must be names with commas between")
+    return parts
 
 
 def _blank_is_unset(value: Any) -> Any:

@@ -97,4 +97,5 @@ def worker(
     try:
         run(settings, registry, delivery)
     except OSError as error:
-        refuse([f"TICKKEEPER_HTTP_PORT={settings.http_port}: cannot listen on {settings.http_host}: {error.strerror}"])
+        where = f"TICKKEEPER_HTTP_HOST={settings.http_host} TICKKEEPER_HTTP_PORT={settings.http_port}"
+        refuse([f"{where}: cannot listen there: {error.strerror}"])

@@ -108,7 +108,10 @@ def test_an_address_that_is_taken_is_told(tmp_path, redis_url):
         port = str(taken.getsockname()[1])
         with worker_process(tmp_path / "one", redis=redis_url, database=NOWHERE, HTTP_PORT=port) as worker:
             assert worker.exit(30) == 2
-    assert f"TICKKEEPER_HTTP_PORT={port}: cannot listen on 127.0.0.1: " in worker.text.splitlines()[-1]
+    assert (
+        f"TICKKEEPER_HTTP_HOST=127.0.0.1 TICKKEEPER_HTTP_PORT={port}: cannot listen there: "
+        in worker.text.splitlines()[-1]
+    )
 
 
 def test_options_are_documented():

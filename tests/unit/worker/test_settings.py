@@ -97,6 +97,7 @@ def test_nothing_set_names_every_variable_that_is_needed(environment, capsys):
         ("HTTP_PORT", "99999", "TICKKEEPER_HTTP_PORT=99999: "),
         ("LOG_LEVEL", "loud", "TICKKEEPER_LOG_LEVEL=loud: "),
         ("QUEUE", "a:b", "TICKKEEPER_QUEUE"),
+        ("QUEUE", " , ", "TICKKEEPER_QUEUE= , : "),
         ("REDIS_URL", "http://:hunter2@h/", "TICKKEEPER_REDIS_URL: url must begin with one of redis://"),
         ("REDIS_URL", "redis://:hunter2@h:99999/", "TICKKEEPER_REDIS_URL: url must have a port"),
         ("REDIS_URL", "hunter2", "TICKKEEPER_REDIS_URL: url must begin with"),
