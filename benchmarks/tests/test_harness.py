@@ -3,6 +3,7 @@
 How fast anything is belongs to `make bench-keeper`; nothing here depends on it.
 """
 
+import json
 import math
 import re
 from pathlib import Path
@@ -14,8 +15,10 @@ from benchmarks.keeper.report import table
 from benchmarks.keeper.result import Figure, Row
 from benchmarks.keeper.sizes import sizes
 from benchmarks.lab.figures import number, percentile, spread
+from benchmarks.lab.monitor import Looks
 from benchmarks.soak.settings import settings
 from benchmarks.tests.commands import kept, run
+from embedded.redis import Redis
 
 BAR = re.compile(r"bar [a-z0-9-]+: [0-9.]+ \S+, wanted <= [0-9.]+( [^,]+)?, (met|missed)")
 
@@ -97,3 +100,15 @@ def test_quick_is_smaller_in_everything() -> None:
     assert quick.ten_thousand < whole.ten_thousand
     assert quick.runs < whole.runs == 3
     assert sizes({"QUICK": "0"}) == whole
+
+
+def test_looks_are_seen_wherever_a_script_is_given_an_id() -> None:
+    with Redis() as redis, redis.client() as client:
+        script = client.script_load("return 1")
+        with Looks(redis.port, ["a:1", "b:2", "b"]) as looks:
+            client.get("a:1")  # no script
+            client.evalsha(script, 1, "a:1", json.dumps([["b:2", 5]]))
+            client.evalsha(script, 0, "bb")
+            assert not looks.complete.wait(0.2)
+            client.evalsha(script, 0, "b")
+            assert looks.complete.wait(10)

@@ -28,8 +28,8 @@ from tickkeeper.schedules.ticking import Verdict
 
 _log = structlog.get_logger(__name__)
 
-#: Plans carried out at once; about as many as keep one Redis busy.
-_LANES = 16
+#: Plans carried out at once: the number that was fastest, as for bare upserts (make bench-keeper measures them at 4 to 64).
+_LANES = 32
 _SKEW_MS = 1_000
 _HEALTHY = Plan(State.HEALTHY)
 _UNCHECKED = Verdict(Status.UNKNOWN, Reason.NO_EVICTION, "not checked yet")
