@@ -10,6 +10,9 @@ import hashlib
 import hmac
 import json
 import math
+import os
+import socket
+import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -64,8 +67,7 @@ class HttpDelivery:
             ) as response:
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # The error's text may hold the whole URL.
-            return Retry(reason=f"POST {route.where}: {type(error).__name__}")
+            return Retry(reason=f"POST {route.where}: {_cause(error)}")
         return judge(status, retry_after, where=route.where, now=datetime.now(UTC))
 
     def _pool(self) -> aiohttp.ClientSession:
@@ -74,6 +76,23 @@ class HttpDelivery:
                 cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "tickkeeper"}
             )
         return self._session
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, without the error's own text, which may hold the whole URL."""
+    name = type(error).__name__
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, TimeoutError):
+        return f"{name}: no answer in time"
+    if isinstance(cause, ssl.SSLError):
+        told = getattr(cause, "verify_message", None) or cause.reason
+    elif isinstance(cause, socket.gaierror):
+        told = cause.strerror
+    elif isinstance(cause, OSError) and cause.errno:
+        told = os.strerror(cause.errno)
+    else:
+        told = None
+    return f"{name}: {told}" if told else name
 
 
 def judge(status: int, retry_after: str | None, *, where: str, now: datetime) -> Outcome | None:

@@ -1,5 +1,7 @@
 """The routes file: rows to HTTP receivers without code. Kind pattern to URL, validated before anything starts."""
 
+import base64
+import binascii
 import json
 import os
 from collections.abc import Mapping
@@ -24,6 +26,11 @@ from tickkeeper.worker.handlers import HandlerError, Kinds
 
 # A file of routes is written by hand.
 _MOST_BYTES = 1_000_000
+#: How Standard Webhooks writes a key as text.
+_ENCODED = b"whsec_"
+# Ours, each with every request: one of a route's own would be sent beside it, or instead of it.
+_OUR_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding", "idempotency-key"})
+_OUR_HEADERS_BEGIN = "webhook-"
 
 
 class RoutesError(ValueError):
@@ -60,6 +67,14 @@ def _http_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _theirs(headers: dict[str, str]) -> dict[str, str]:
+    for name in headers:
+        if name.lower() in _OUR_HEADERS or name.lower().startswith(_OUR_HEADERS_BEGIN):
+            ours = ", ".join(sorted(_OUR_HEADERS))
+            raise ValueError(f"{name} is set with each request: must be none of {ours} and {_OUR_HEADERS_BEGIN}*")
+    return headers
+
+
 class Route(BaseModel):
     """Rows of ``kinds`` are sent to ``url`` by POST.
 
@@ -76,9 +91,12 @@ class Route(BaseModel):
     secret_env: str | None = None
     secret_file: Path | None = None
     timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = 10_000
-    headers: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")],
-        Annotated[str, Field(pattern=r"^[\t\x20-\x7e]*$", max_length=8192)],
+    headers: Annotated[
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")],
+            Annotated[str, Field(pattern=r"^[\t\x20-\x7e]*$", max_length=8192)],
+        ],
+        AfterValidator(_theirs),
     ] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -94,22 +112,46 @@ class Route(BaseModel):
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    def secret(self, environment: Mapping[str, str]) -> bytes | None:
-        """The signature's key. Raises RoutesError when it is named and cannot be read, or is empty."""
+    def secret(self, environment: Mapping[str, str], folder: Path = Path()) -> bytes | None:
+        """The signature's key: see ``key_of``. ``folder`` is where a relative ``secretFile`` begins.
+
+        Raises RoutesError when it is named and cannot be read, is empty, or is no key.
+        """
         if self.secret_env:
             value = environment.get(self.secret_env, "").encode()
-            named = f"secretEnv: {self.secret_env} is not set or empty"
+            named, absent = f"secretEnv: {self.secret_env}", "is not set or empty"
         elif self.secret_file:
-            named = f"secretFile: {self.secret_file} cannot be read or is empty"
+            path = folder / self.secret_file
+            named, absent = f"secretFile: {path}", "cannot be read or is empty"
             try:
-                value = self.secret_file.read_bytes().strip()
+                value = path.read_bytes()
             except OSError:
                 value = b""
         else:
             return None
-        if not value:
-            raise RoutesError([named])
-        return value
+        try:
+            key = key_of(value)
+        except ValueError as error:
+            raise RoutesError([f"{named} {error}"]) from None
+        if not key:
+            raise RoutesError([f"{named} {absent}"])
+        return key
+
+
+def key_of(text: bytes) -> bytes:
+    """The bytes to sign with: of ``whsec_<base64>`` what is encoded, of anything else itself, without a last newline.
+
+    ValueError, which does not show it: what stands behind ``whsec_`` is not base64, or nothing.
+    """
+    if not text.startswith(_ENCODED):
+        return text.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        key = base64.b64decode(text.removeprefix(_ENCODED).strip(), validate=True)
+    except binascii.Error:
+        key = b""
+    if not key:
+        raise ValueError("begins with whsec_: must be base64 behind it, as Standard Webhooks has it")
+    return key
 
 
 class Routes(BaseModel):
@@ -133,19 +175,23 @@ def read_routes(path: Path, *, environment: Mapping[str, str] | None = None) -> 
         if isinstance(error, RoutesError):
             raise
         raise RoutesError([f"is neither YAML nor JSON: {_where(error)}"]) from None
+    if not isinstance(given, dict):
+        raise RoutesError(["file: must be a mapping with the key `routes`"])
     try:
         routes = Routes.model_validate(given).routes
     except ValidationError as error:
         raise RoutesError([_fault(fault) for fault in error.errors(include_url=False) if not _echo(fault)]) from None
-    return _with_secrets(routes, os.environ if environment is None else environment)
+    return _with_secrets(routes, os.environ if environment is None else environment, path.parent)
 
 
-def _with_secrets(routes: tuple[Route, ...], environment: Mapping[str, str]) -> list[tuple[Route, bytes | None]]:
+def _with_secrets(
+    routes: tuple[Route, ...], environment: Mapping[str, str], folder: Path
+) -> list[tuple[Route, bytes | None]]:
     found: list[tuple[Route, bytes | None]] = []
     faults: list[str] = []
     for index, route in enumerate(routes):
         try:
-            found.append((route, route.secret(environment)))
+            found.append((route, route.secret(environment, folder)))
         except RoutesError as error:
             faults += [f"routes.{index}.{fault}" for fault in error.faults]
     if faults:
@@ -155,7 +201,18 @@ def _with_secrets(routes: tuple[Route, ...], environment: Mapping[str, str]) -> 
 
 def _fault(fault: Any) -> str:
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
-    return f"{where or 'file'}: {fault['msg'].removeprefix('Value error, ')}"
+    return f"{where or 'file'}: {_rule(fault)}"
+
+
+def _rule(fault: Any) -> str:
+    place = fault["loc"]
+    if fault["type"] == "extra_forbidden":
+        model = Routes if len(place) == 1 else Route
+        known = sorted(field.alias or name for name, field in model.model_fields.items())
+        return f"unknown field; known here: {', '.join(known)}"
+    if fault["type"] == "too_short":
+        return f"must have at least 1 {str(place[-1]).removesuffix('s')}"
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _echo(fault: Any) -> bool:

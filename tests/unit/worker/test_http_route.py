@@ -5,16 +5,20 @@ import base64
 import hashlib
 import hmac
 import json
+import re
+import socket
+import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from tests.unit.worker.fakes import row
-from tickkeeper.worker.http_route import HttpDelivery, delay_of, judge
+from tickkeeper.worker.http_route import HttpDelivery, body_of, delay_of, headers_of, judge
 from tickkeeper.worker.outcome import MAX_DELAY, Dead, Retry
-from tickkeeper.worker.routes import Route
+from tickkeeper.worker.routes import Route, key_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -80,10 +84,50 @@ async def test_a_row_is_one_signed_post(delivery):
     assert headers["webhook-signature"] == f"v1,{mac}"
 
 
+def _verify(secret, headers, body):
+    """The receiver's side of the Standard Webhooks specification, from its text. Raises AssertionError."""
+    key = base64.b64decode(secret.split("_", 1)[1], validate=True)
+    content = headers["webhook-id"] + "." + headers["webhook-timestamp"] + "." + body.decode()
+    expected = hmac.digest(key, content.encode(), "sha256")
+    versions = [each.split(",", 1) for each in headers["webhook-signature"].split(" ")]
+    assert any(version == "v1" and hmac.compare_digest(base64.b64decode(told), expected) for version, told in versions)
+
+
+@pytest.mark.parametrize("secret", ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"])
+async def test_a_standard_webhooks_receiver_accepts_the_signature(delivery, secret):
+    async with _receiver(_ok) as (url, got):
+        route = _route(url, secret_env="KEY")
+        await delivery.handler(route, route.secret({"KEY": secret})).call(row(42))
+    [(request, body)] = got
+    _verify(secret, request.headers, body)
+    with pytest.raises(AssertionError):
+        _verify(secret, request.headers, body + b" ")
+    with pytest.raises(AssertionError):
+        _verify("whsec_" + base64.b64encode(secret.encode()).decode(), request.headers, body)
+
+
+def test_the_documented_check_of_a_receiver_accepts_the_signature():
+    text = (Path(__file__).parents[3] / "docs" / "routes.md").read_text()
+    [code] = [part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def is_ours" in part]
+    names = {}
+    exec(code, names)
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    sent = row(42)
+    body, now = body_of(sent), int(time.time())
+    headers = headers_of(sent, body, key_of(secret.encode()), timestamp=now)
+    assert names["is_ours"](secret, headers, body)
+    assert not names["is_ours"](secret, headers, body + b" ")
+    late = headers_of(sent, body, key_of(secret.encode()), timestamp=now - 3600)
+    assert not names["is_ours"](secret, late, body)
+
+
 async def test_without_a_key_there_is_no_signature(delivery):
     async with _receiver(_ok) as (url, got):
         await delivery.handler(_route(url), None).call(row())
-    assert "webhook-signature" not in got[0][0].headers
+    headers = got[0][0].headers
+    assert "webhook-signature" not in headers
+    assert headers["webhook-id"] == "1"
+    assert headers["webhook-timestamp"].isdigit()
 
 
 @pytest.mark.parametrize(
@@ -147,14 +191,31 @@ async def test_a_slow_receiver_is_tried_again(delivery):
     async with _receiver(slow) as (url, _):
         outcome = await delivery.handler(_route(url, timeout_ms=100), None).call(row())
     assert isinstance(outcome, Retry)
-    assert "Timeout" in outcome.reason
+    assert outcome.reason.endswith("Error: no answer in time")
 
 
 async def test_nobody_there_is_tried_again_and_no_credential_is_told(delivery, unused_tcp_port):
     url = f"http://user:hunter2@127.0.0.1:{unused_tcp_port}/hook?token=hunter2"
     outcome = await delivery.handler(_route(url), None).call(row())
     assert isinstance(outcome, Retry)
-    assert outcome.reason == f"POST http://127.0.0.1:{unused_tcp_port}/hook: ClientConnectorError"
+    assert outcome.reason == f"POST http://127.0.0.1:{unused_tcp_port}/hook: ClientConnectorError: Connection refused"
+
+
+async def test_a_name_that_nobody_has_is_told(delivery, monkeypatch):
+    async def unknown(*_given, **_options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    outcome = await delivery.handler(_route("http://nobody.invalid/hook?token=hunter2"), None).call(row())
+    assert isinstance(outcome, Retry)
+    assert outcome.reason == "POST http://nobody.invalid/hook: ClientConnectorDNSError: Name or service not known"
+
+
+async def test_plain_text_where_tls_is_expected_is_told(delivery):
+    async with _receiver(_ok) as (url, _):
+        outcome = await delivery.handler(_route(url.replace("http:", "https:")), None).call(row())
+    assert isinstance(outcome, Retry)
+    assert re.search(r": ClientConnector\w+: [A-Z_]+$", outcome.reason)
 
 
 async def test_the_handlers_own_time_out_is_longer_than_the_requests(delivery):

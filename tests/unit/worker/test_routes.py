@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickkeeper.worker.routes import RoutesError, read_routes
+from tickkeeper.worker.routes import RoutesError, key_of, read_routes
 
 
 @pytest.fixture
@@ -46,18 +46,30 @@ def test_json_too(write):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "file: "),
-        ("[]", "file: "),
-        ("routes: []", "routes: "),
+        ("", "file: must be a mapping with the key `routes`"),
+        ("[]", "file: must be a mapping with the key `routes`"),
+        ("{}", "routes: Field required"),
+        ("routes: []", "routes: must have at least 1 route"),
+        ("routs: []", "routes: Field required"),
         ("routes:\n - url: http://h/", "routes.0.kinds: Field required"),
         ("routes:\n - {kinds: a, url: ftp://h/}", "routes.0.url: must be http://host/… or https://host/…"),
         ("routes:\n - {kinds: a, url: 'http://u:hunter2@:1/'}", "routes.0.url: must be http://host/…"),
         ("routes:\n - {kinds: a, url: 'http://h:99999/'}", "routes.0.url: must be a URL"),
         ("routes:\n - {kinds: a, url: 'http://h/a b'}", "routes.0.url: must have no spaces"),
         ("routes:\n - {kinds: 'a*', url: http://h/}", "routes.0.kinds: kind 'a*': '*' is allowed only at the end"),
-        ("routes:\n - {kinds: [], url: http://h/}", "routes.0.kinds: "),
+        ("routes:\n - {kinds: [], url: http://h/}", "routes.0.kinds: must have at least 1 kind"),
         ("routes:\n - {kinds: a, url: http://h/, timeoutMs: 5}", "routes.0.timeoutMs: "),
-        ("routes:\n - {kinds: a, url: http://h/, timeout: 5}", "routes.0.timeout: Extra inputs are not permitted"),
+        (
+            "routes:\n - {kinds: a, url: http://h/, timeout: 5}",
+            "routes.0.timeout: unknown field; known here: headers, kinds, secretEnv, secretFile, timeoutMs, url",
+        ),
+        ("routes:\n - {kinds: a, url: http://h/}\nroute: 1", "route: unknown field; known here: routes"),
+        (
+            "routes:\n - {kinds: a, url: http://h/, headers: {Webhook-Id: x}}",
+            "routes.0.headers: Webhook-Id is set with each request: must be none of content-length, content-type,",
+        ),
+        ("routes:\n - {kinds: a, url: http://h/, headers: {content-Type: x}}", "routes.0.headers: content-Type is set"),
+        ("routes:\n - {kinds: a, url: http://h/, headers: {Idempotency-Key: x}}", "routes.0.headers: Idempotency-Key"),
         ("routes:\n - {kinds: a, url: http://h/, headers: {'a b': c}}", "routes.0.headers.a b: "),
         ('routes:\n - {kinds: a, url: http://h/, headers: {a: "x\\r\\ny"}}', "routes.0.headers.a: "),
         ("routes:\n - {kinds: a, url: http://h/, secretEnv: A, secretFile: b}", "routes.0: secretEnv and secretFile"),
@@ -71,6 +83,40 @@ def test_a_fault_names_its_field(write, text, fault):
         read_routes(write(text), environment={})
     assert caught.value.faults[0].startswith(fault)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("plain", b"plain"),
+        ("plain\n", b"plain"),
+        ("plain\r\n", b"plain"),
+        (" spaces stay ", b" spaces stay "),
+        ("whsec_aHVudGVyMg==", b"hunter2"),
+        ("whsec_aHVudGVyMg==\n", b"hunter2"),
+        ("WHSEC_aHVudGVyMg==", b"WHSEC_aHVudGVyMg=="),
+    ],
+)
+def test_a_key_is_its_bytes_or_what_whsec_encodes(text, key):
+    assert key_of(text.encode()) == key
+
+
+@pytest.mark.parametrize("text", ["whsec_", "whsec_hunter2!", "whsec_hunter2", "whsec_hunt er2x", "whsec_hunter2-"])
+def test_a_whsec_key_that_is_none_is_refused_and_not_shown(write, tmp_path, text):
+    (tmp_path / "key").write_text(text)
+    fields = (("secretEnv: KEY", "secretEnv: KEY"), ("secretFile: key", f"secretFile: {tmp_path / 'key'}"))
+    for given, told in fields:
+        with pytest.raises(RoutesError) as caught:
+            read_routes(write(f"routes:\n - {{kinds: a, url: http://h/, {given}}}"), environment={"KEY": text})
+        [fault] = caught.value.faults
+        assert fault == (f"routes.0.{told} begins with whsec_: must be base64 behind it, as Standard Webhooks has it")
+
+
+def test_a_key_file_is_looked_for_beside_the_file_of_routes(write, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    (tmp_path / "key").write_text("beside\n")
+    [(_, key)] = read_routes(write("routes:\n - {kinds: a, url: http://h/, secretFile: key}"), environment={})
+    assert key == b"beside"
 
 
 def test_every_fault_is_told(write):
