@@ -29,7 +29,7 @@ from tickkeeper.worker.http_route import HttpDelivery
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.outcome import clean
 from tickkeeper.worker.processor import Bench, TickProcessor
-from tickkeeper.worker.routes import read_routes
+from tickkeeper.worker.routes import RoutesError, read_routes
 from tickkeeper.worker.runner import QueueRunner
 from tickkeeper.worker.sampling import HOLD, OutboxWatch, Schedules
 from tickkeeper.worker.settings import WorkerSettings
@@ -46,19 +46,21 @@ def build_registry(settings: WorkerSettings, delivery: HttpDelivery) -> Registry
     registry = Registry(load(settings.handlers))
     if settings.store == "mnemora" and (transactional := registry.transactional):
         raise HandlerError(f"{transactional[0]}: transaction=True is not to be had with TICKKEEPER_STORE=mnemora")
-    for route, secret in read_routes(settings.routes) if settings.routes else ():
-        registry.add(delivery.handler(route, secret))
+    for index, (route, secret) in enumerate(read_routes(settings.routes) if settings.routes else ()):
+        try:
+            registry.add(delivery.handler(route, secret))
+        except HandlerError as error:
+            raise RoutesError([f"routes.{index}.kinds: {error}"]) from None
     return registry
 
 
 def build_store(settings: WorkerSettings) -> PostgresOutbox | MnemoraOutbox:
     """The outbox, not yet opened."""
-    make = MnemoraOutbox if settings.store == "mnemora" else PostgresOutbox
-    return make(
-        settings.database_url.get_secret_value(),
-        schema=settings.schema_name,
-        max_connections=settings.database_connections,
-    )
+    dsn = settings.database_url.get_secret_value()
+    schema, connections = settings.schema_name, settings.database_connections
+    if settings.store == "mnemora":
+        return MnemoraOutbox(dsn, schema=schema, max_connections=connections)
+    return PostgresOutbox(dsn, schema=schema, max_connections=connections, dead_heads=settings.dead_heads)
 
 
 def build_sampler(settings: WorkerSettings) -> OutboxSampler | None:

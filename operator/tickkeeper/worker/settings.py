@@ -11,7 +11,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from tickkeeper.bullmq.clients import RedisSettings
 from tickkeeper.bullmq.environment import OptionalPath, OptionalSecret, OptionalText, listed, redis_settings
 from tickkeeper.outbox.dsn import Dsn
+from tickkeeper.outbox.mnemora.store import DEFAULT_LEASE as MNEMORA_LEASE
 from tickkeeper.outbox.mnemora.store import DEFAULT_SCHEMA as MNEMORA_SCHEMA
+from tickkeeper.outbox.postgres import DEFAULT_LEASE
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA, check_schema_name
 from tickkeeper.worker.limits import DEFAULT_BATCH_SIZE, DEFAULT_HANDLER_CONCURRENCY, DEFAULT_LANES, Limits
 from tickkeeper.worker.pressure import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS, Pressure
@@ -38,6 +40,9 @@ class WorkerSettings(BaseSettings):
         None, description=f"default: {DEFAULT_SCHEMA}, or {MNEMORA_SCHEMA} with the store mnemora"
     )
     store: Literal["tickkeeper", "mnemora"] = Field("tickkeeper", description="whose outbox table it is")
+    dead_heads: Literal["skip", "block"] = Field(
+        "skip", description="a row that goes to the dead letters: skipped, or it blocks its ordering_key"
+    )
     database_connections: int = Field(4, ge=1, le=100, description="at most, per process")
 
     queue: List = Field((), description="queue to work, default ticks; goes before TICKKEEPER_QUEUES")
@@ -60,7 +65,12 @@ class WorkerSettings(BaseSettings):
     routes: OptionalPath = Field(None, description="file of HTTP routes, YAML or JSON")
     handler_timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="for handlers that set none themselves")
     batch_size: int = Field(DEFAULT_BATCH_SIZE, ge=1, le=10_000)
-    lease_seconds: float | None = Field(None, ge=1, le=86_400, description="default: the store's own")
+    lease_seconds: float | None = Field(
+        None,
+        ge=1,
+        le=86_400,
+        description=f"default: {DEFAULT_LEASE.seconds}, or {MNEMORA_LEASE.seconds} with the store mnemora",
+    )
     time_budget_seconds: float = Field(30.0, ge=0.01, le=86_400, description="for ticks whose interval is unknown")
     default_tenant: OptionalText = Field(None, max_length=128, description="tenant of ticks that carry none")
     concurrency_policy: Literal["Forbid", "Allow"] = Field("Forbid", description="for ticks that carry none")
@@ -137,6 +147,10 @@ class WorkerSettings(BaseSettings):
                 f"TICKKEEPER_STALLED_INTERVAL_MS={self.stalled_interval_ms}: must be at least"
                 f" TICKKEEPER_LOCK_DURATION_MS={self.lock_duration_ms}, so that the job of a killed worker is put back"
                 " within two intervals"
+            )
+        if self.dead_heads == "block" and self.store == "mnemora":
+            faults.append(
+                "TICKKEEPER_DEAD_HEADS=block: must be skip with TICKKEEPER_STORE=mnemora, which has no ordering_key"
             )
         try:
             self.redis()

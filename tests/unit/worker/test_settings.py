@@ -207,3 +207,30 @@ def test_transactional_handlers_are_refused_where_the_store_has_none(environment
     assert build_registry(load(WorkerSettings), HttpDelivery()).transactional
     with pytest.raises(HandlerError, match=r"embed: transaction=True is not to be had with TICKKEEPER_STORE=mnemora"):
         build_registry(load(WorkerSettings, store="mnemora"), HttpDelivery())
+
+
+def test_two_routes_of_a_kind_are_a_fault_of_the_routes_file(environment, tmp_path):
+    from tickkeeper.worker.http_route import HttpDelivery
+    from tickkeeper.worker.process import build_registry
+    from tickkeeper.worker.routes import RoutesError
+
+    path = tmp_path / "routes.yaml"
+    path.write_text("routes:\n - {kinds: a, url: http://one/}\n - {kinds: [b, a], url: http://two/}\n")
+    environment(ROUTES=str(path))
+    with pytest.raises(RoutesError) as caught:
+        build_registry(load(WorkerSettings), HttpDelivery())
+    assert caught.value.faults == [
+        "routes.1.kinds: kind 'a' has two handlers: route a to http://one/ and route b, a to http://two/"
+    ]
+
+
+def test_dead_heads_reach_the_store(environment, capsys):
+    from tickkeeper.worker.process import build_store
+
+    environment()
+    assert not vars(build_store(load(WorkerSettings)))["_block"]
+    environment(DEAD_HEADS="block")
+    assert vars(build_store(load(WorkerSettings)))["_block"]
+    with pytest.raises(typer.Exit):
+        load(WorkerSettings, store="mnemora")
+    assert "TICKKEEPER_DEAD_HEADS=block: must be skip with TICKKEEPER_STORE=mnemora" in capsys.readouterr().err
