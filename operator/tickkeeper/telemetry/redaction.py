@@ -31,6 +31,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\g<head>{MASK}",
     ),
     (re.compile(r"(?P<head>\b(?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{8,}", re.IGNORECASE), rf"\g<head>{MASK}"),
+    # Database drivers append what was bound to a statement: the payload, in a text that more people may read.
+    (re.compile(r"\[parameters: (?:[^\n]*\]|.*?\](?=\s|$))", re.DOTALL), "[parameters]"),
 )
 
 _SENSITIVE_KEY = re.compile(

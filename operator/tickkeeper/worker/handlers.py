@@ -14,6 +14,8 @@ DEFAULT_TIMEOUT = 60.0
 ENTRY_POINT_GROUP = "tickkeeper.handlers"
 _MARK = "__tickkeeper_handler__"
 _MAX_KIND = 128
+#: Kinds without a handler that are remembered as told: their names are the producers', and may be without end.
+_MOST_MISSED = 1_000
 
 Handle = Callable[..., Any]
 F = TypeVar("F", bound=Handle)
@@ -101,8 +103,10 @@ def handler(
     connection)``. What it writes there is committed together with the row's leaving the outbox: exactly once. Commit
     and rollback are not its own. Rows of one batch share the transaction, each with a savepoint.
     """
+    if kinds and callable(kinds[0]):
+        raise HandlerError(f'{_name(kinds[0])}: use @handler("kind"), not a bare @handler')
     if not kinds:
-        raise HandlerError("@handler needs at least one kind")
+        raise HandlerError('@handler needs at least one kind: @handler("kind")')
     wanted = Kinds.of(*kinds)
     where = f"@handler({kinds[0]!r})"
     if timeout is not None and not timeout > 0:
@@ -140,6 +144,7 @@ class Registry:
     def __init__(self, handlers: Iterable[Handler] = ()) -> None:
         self._exact: dict[str, Handler] = {}
         self._prefixes: dict[str, Handler] = {}
+        self._missed: set[str] = set()
         for each in handlers:
             self.add(each)
 
@@ -157,6 +162,13 @@ class Registry:
             return exact
         fitting = [prefix for prefix in self._prefixes if kind.startswith(prefix)]
         return self._prefixes[max(fitting, key=len)] if fitting else None
+
+    def newly_missed(self, kinds: Iterable[str]) -> list[str]:
+        """Of ``kinds`` those that nobody handles, each at the first time that it is asked for; so many and no more."""
+        new = sorted({kind for kind in kinds if self.find(kind) is None} - self._missed)
+        new = new[: _MOST_MISSED - len(self._missed)]
+        self._missed.update(new)
+        return new
 
     @property
     def transactional(self) -> list[str]:
@@ -186,7 +198,7 @@ def load(modules: Iterable[str], *, entry_point_group: str | None = ENTRY_POINT_
         try:
             target = entry.load()
         except Exception as error:
-            raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
+            raise HandlerError(f"{where}: {_told(error)}") from error
         found += handlers_of(target, where)
     return found
 
@@ -198,18 +210,57 @@ def _import(path: str) -> Any:
         for part in attribute.split(".") if attribute else ():
             target = getattr(target, part)
     except Exception as error:
-        raise HandlerError(f"{path}: {type(error).__name__}: {error}") from error
+        told = _told(error)
+        if name.endswith(".py") or "/" in name:
+            told = f"must be a module's name, not a file's, such as {_module_of(name)}"
+        raise HandlerError(f"{path}: {told}") from error
     return target
 
 
+def _module_of(file: str) -> str:
+    return (
+        ".".join(part for part in file.removesuffix(".py").split("/") if part not in ("", ".", "..")) or "my_handlers"
+    )
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, HandlerError) else f"{type(error).__name__}: {error}"
+
+
 def handlers_of(target: Any, where: str) -> list[Handler]:
-    """The marked functions of a module, or the one that ``target`` is. Raises HandlerError, naming ``where``."""
+    """The marked functions of a module, or the one that ``target`` is.
+
+    Raises HandlerError: there is none, named by ``where``, or one that cannot be called with what it is given.
+    """
     candidates = vars(target).values() if isinstance(target, ModuleType) else [target]
     # One function under two names in a module is one handler.
     marked = {id(each): each for each in candidates if callable(each) and hasattr(each, _MARK)}
     if not marked:
         raise HandlerError(f"{where}: no function marked with @handler")
-    return [as_handler(each, kinds, **options) for each in marked.values() for kinds, options in [vars(each)[_MARK]]]
+    found = [as_handler(each, kinds, **options) for each in marked.values() for kinds, options in [vars(each)[_MARK]]]
+    for each in found:
+        _check_parameters(each)
+    return found
+
+
+def _check_parameters(handler: Handler) -> None:
+    given = ("rows" if handler.batch else "row", *(("connection",) if handler.transaction else ()))
+    try:
+        # What the object itself takes: a decorator around it may give the rest.
+        signature = inspect.signature(handler.call, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # of some objects written in C nobody knows
+    try:
+        signature.bind(*given)
+    except TypeError:
+        raise HandlerError(
+            f"{handler.name} takes {signature}: must take ({', '.join(given)}), "
+            + (
+                "since it has transaction=True"
+                if handler.transaction
+                else "and a connection only with transaction=True"
+            )
+        ) from None
 
 
 def _is_count(value: Any) -> bool:
@@ -226,7 +277,9 @@ def _name(call: Any) -> str:
     return f"{getattr(call, '__module__', '?')}.{getattr(call, '__qualname__', type(call).__qualname__)}"
 
 
-def _check_kind(name: str) -> None:
+def _check_kind(name: Any) -> None:
+    if not isinstance(name, str):
+        raise HandlerError(f"kind {name!r}: must be a string")
     body = name.removesuffix(".*")
     if not name or len(name) > _MAX_KIND:
         raise HandlerError(f"kind {name!r}: must have 1 to {_MAX_KIND} characters")

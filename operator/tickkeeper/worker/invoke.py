@@ -9,18 +9,25 @@ only after a cancellation. Each call has a context (``contextvars``) of its own.
 import asyncio
 import contextvars
 import inspect
+import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import suppress
 from time import monotonic  # which is the event loop's clock
 from typing import Any
 
 from tickkeeper.outbox.store import Row
+from tickkeeper.telemetry.logs import get_logger
 from tickkeeper.worker.gates import Gates
 from tickkeeper.worker.handlers import Handler
-from tickkeeper.worker.outcome import DONE, Verdict, failed, judge_raise, judge_return
+from tickkeeper.worker.outcome import DONE, Outcome, Verdict, failed, judge_raise, judge_return
 from tickkeeper.worker.pressure import Pressure
 from tickkeeper.worker.solitude import Solitude
 from tickkeeper.worker.threads import Threads
+
+_log = get_logger(__name__)
+# Asked first: a handler may raise for each of its rows.
+_plain_log = logging.getLogger(__name__)
 
 # How long a cancelled handler may take to clean up before it is left alone.
 _CLEANUP_SECONDS = 2.0
@@ -137,7 +144,9 @@ class _Seat:
                 verdict = failed("the handler was cancelled from within (CancelledError)")
             except Exception as error:  # noqa: BLE001 - that is what a verdict is for
                 verdict = judge_raise(error)
+                _trace(handler, error)
             except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler does not end the worker
+                _trace(handler, error)
                 self._finish(judge_raise(error))
                 return False
             now = clock()
@@ -227,6 +236,13 @@ def _within(context: contextvars.Context, call: Coroutine[Any, Any, Any]) -> Gen
                 waited = run(send, value)
     except StopIteration as stop:
         return stop.value
+
+
+def _trace(handler: Handler, error: BaseException) -> None:
+    """The traceback, for whoever asks for it; the row keeps one line."""
+    if not isinstance(error, Outcome) and _plain_log.isEnabledFor(logging.DEBUG):
+        with suppress(Exception):  # an exception may not even let itself be shown
+            _log.debug("handler raised", handler=handler.name, exc_info=error)
 
 
 def _finished(value: Any) -> Any:

@@ -6,7 +6,6 @@ that success would lose the row. Failures are retried with the store's back-off 
 """
 
 import math
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -20,9 +19,6 @@ MAX_ERROR = 4096
 MAX_DELAY = timedelta(days=7)
 # A row that is put off to now would be claimed again and again within one tick.
 _MIN_SNOOZE = timedelta(seconds=1)
-
-# Database drivers append what was bound to a statement: the payload, in a text that more people may read.
-_PARAMETERS = re.compile(r"\[parameters: .*?\](?=\s|$)", re.DOTALL)
 
 
 class Outcome(Exception):
@@ -58,7 +54,7 @@ class Snooze(Outcome):
 
     def __init__(self, until: datetime) -> None:
         super().__init__(until)
-        self.until = _until(until)
+        self.until = _zoned(until)
 
 
 class Fate(StrEnum):
@@ -114,7 +110,7 @@ def _judge(error: BaseException) -> Verdict:
         case Dead():
             return Verdict(Fate.DEAD, clean(str(error.reason or "the handler gave the row up")))
         case Snooze():
-            return Verdict(Fate.SNOOZED, until=_until(error.until))
+            return Verdict(Fate.SNOOZED, until=_zoned(error.until))
         case _:
             return failed(describe(error))
 
@@ -131,15 +127,18 @@ def not_before(until: datetime, now: datetime) -> datetime:
 
 def clean(text: str) -> str:
     """An error text as it may be stored and shown: no credential, no bound parameter, no NUL, bounded."""
-    text = _PARAMETERS.sub("[parameters]", redact(text)).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    text = redact(text).replace("\x00", "\N{REPLACEMENT CHARACTER}")
     # A lone surrogate is no UTF-8: the database would refuse the write, and with it the row's whole batch.
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 1] + "…"
 
 
-def _until(until: object) -> datetime:
-    if not isinstance(until, datetime) or until.tzinfo is None:
-        raise ValueError(f"Snooze: until must be a datetime with a time zone, not {until!r}")
+def _zoned(until: Any) -> datetime:
+    if not isinstance(until, datetime) or until.utcoffset() is None:
+        raise ValueError(
+            f"Snooze: until must be a datetime with a time zone, not {until!r}: "
+            "datetime.now(UTC) + timedelta(seconds=5); Retry(after=5) takes seconds, and spends an attempt"
+        )
     return until
 
 

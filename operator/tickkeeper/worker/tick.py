@@ -23,6 +23,8 @@ from tickkeeper.worker.stop import Stop
 _log = get_logger(__name__)
 
 _NOTHING = UUID(int=0)
+#: Kinds that one line of the log names.
+_MOST_NAMED = 20
 
 
 class TickResult(BaseModel):
@@ -261,6 +263,11 @@ class _Drain:
         except Exception as error:  # noqa: BLE001 - the tick's work is done; only figures are missing
             _log.warning("age of the oldest row unknown", tenant=self._tenant, error=error)
             return Oldest(), 0
-        if unhandled:
-            _log.debug("rows of kinds without a handler", tenant=self._tenant, kinds=sorted(unhandled)[:20])
+        if new := self._registry.newly_missed(unhandled):
+            _log.warning(
+                "rows of kinds without a handler stay in the outbox; told once a kind",
+                tenant=self._tenant,
+                kinds=new[:_MOST_NAMED],
+                more=max(0, len(new) - _MOST_NAMED),
+            )
         return oldest, oldest.ready if unhandled else 0

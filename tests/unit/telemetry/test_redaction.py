@@ -50,6 +50,19 @@ def test_what_is_no_credential_stays(text):
     assert Redactor().text(text) == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "failed [parameters: ('4111',)]",
+        "failed\n[SQL: x]\n[parameters: [{'a': '4111'}, {'a': '] 4111'}]]\n(Background)",
+        "failed [parameters: (<Odd\n4111>,)] and more",
+    ],
+)
+def test_bound_parameters_are_left_out(text):
+    assert "4111" not in Redactor().text(text)
+    assert "[parameters]" in Redactor().text(text)
+
+
 def test_known_values_are_masked_wherever_they_stand():
     redactor = Redactor([f"redis://u:{SECRET}@h/0", "postgresql://a:p%40ss-word@h/d", "host=h password='s3cret x'"])
     for text in (

@@ -2,14 +2,14 @@
 
 import sys
 import types
-from functools import partial
+from functools import partial, wraps
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tickkeeper.worker import handler
-from tickkeeper.worker.handlers import HandlerError, Kinds, Registry, as_handler, load
+from tickkeeper.worker.handlers import HandlerError, Kinds, Registry, as_handler, handlers_of, load
 
 
 def _module(name, **members):
@@ -32,6 +32,10 @@ async def _async(row):
 
 
 def _sync(row):
+    pass
+
+
+async def _with_connection(row, connection):
     pass
 
 
@@ -61,6 +65,8 @@ def test_async_is_told_apart_also_behind_wrappers():
         ("no.such.module", "no.such.module: ModuleNotFoundError"),
         ("app.empty", "no function marked with @handler"),
         ("app.empty:missing", "AttributeError"),
+        ("my_handlers.py", r"my_handlers\.py: must be a module's name, not a file's, such as my_handlers$"),
+        ("./src/my_handlers.py", r"must be a module's name, not a file's, such as src\.my_handlers$"),
     ],
 )
 def test_a_module_that_cannot_be_used_is_named(modules, path, says):
@@ -132,7 +138,7 @@ def test_a_concurrency_must_be_a_count(concurrency):
 def test_a_transaction_needs_an_async_handler(modules):
     with pytest.raises(HandlerError, match="transaction=True needs an async def"):
         handler("a", transaction=True)(_sync)
-    marked = handler("a", transaction=True, batch=True, concurrency=3)(_async)
+    marked = handler("a", transaction=True, batch=True, concurrency=3)(_with_connection)
     [found] = load([modules("app.marked", marked=marked)], entry_point_group=None)
     assert (found.transaction, found.batch, found.concurrency) == (True, True, 3)
 
@@ -140,6 +146,76 @@ def test_a_transaction_needs_an_async_handler(modules):
 def test_a_handler_needs_a_kind():
     with pytest.raises(HandlerError, match="at least one kind"):
         handler()
+    with pytest.raises(HandlerError, match=r'test_handlers\._sync: use @handler\("kind"\), not a bare @handler'):
+        handler(_sync)
+    with pytest.raises(HandlerError, match="kind 5: must be a string"):
+        handler(5)
+
+
+class _Sender:
+    def send(self, row):
+        pass
+
+    def send_to(self, row, address):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "rule"),
+    [
+        (lambda: None, {}, r"takes \(\): must take \(row\), and a connection only with transaction=True"),
+        (lambda row, connection: None, {}, r"takes \(row, connection\): must take \(row\)"),
+        (lambda *, row: None, {}, r"takes \(\*, row\): must take \(row\)"),
+        (lambda row, *, mailer: None, {}, r"takes \(row, \*, mailer\): must take \(row\)"),
+        (lambda: None, {"batch": True}, r"takes \(\): must take \(rows\)"),
+        (
+            _async,
+            {"transaction": True},
+            r"_async takes \(row\): must take \(row, connection\), since it has transaction=",
+        ),
+        (_async, {"transaction": True, "batch": True}, r"must take \(rows, connection\)"),
+        (_Sender().send_to, {}, r"_Sender\.send_to takes \(row, address\): must take \(row\)"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_refused_at_the_start(call, options, rule):
+    function = getattr(call, "__func__", call)
+    handler("a", **options)(function)
+    try:
+        with pytest.raises(HandlerError, match=rule):
+            handlers_of(call, "app")
+    finally:
+        del vars(function)["__tickkeeper_handler__"]
+
+
+def test_whatever_takes_a_row_is_a_handler():
+    def decorated(function):
+        @wraps(function)
+        def give(*given):
+            return function(*given, "mailer")
+
+        return give
+
+    calls = [
+        lambda row: None,
+        lambda row, mailer=None: None,
+        lambda *rows, **options: None,
+        decorated(lambda row, mailer: None),
+        partial(lambda mailer, row: None, "mailer"),
+    ]
+    for call in calls:
+        assert handlers_of(handler("a")(call), "app")
+    handler("a")(_Sender.send)
+    assert handlers_of(_Sender().send, "app")
+    assert handlers_of(handler("a", transaction=True)(_with_connection), "app")
+
+
+def test_kinds_that_nobody_handles_are_told_once():
+    registry = Registry([as_handler(_sync, Kinds.of("mail.*"))])
+    assert registry.newly_missed(["b", "mail.a", "a"]) == ["a", "b"]
+    assert registry.newly_missed(["b", "c"]) == ["c"]
+    many = registry.newly_missed(f"k{n}" for n in range(2000))
+    assert len(many) == 997
+    assert registry.newly_missed(["new"]) == []
 
 
 _names = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map(".".join)

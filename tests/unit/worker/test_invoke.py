@@ -1,16 +1,43 @@
 """Whatever a handler does, a verdict comes back."""
 
 import asyncio
+import io
+import json
+import logging
 import threading
+from contextlib import contextmanager
 
 import pytest
+import structlog
 
 from tests.unit.worker.fakes import eventually, row
+from tickkeeper.telemetry import logs
 from tickkeeper.worker.handlers import Kinds, as_handler
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.outcome import Dead, Fate, Retry
 
 ROW = row()
+
+#: As SQLAlchemy has it, with what was bound, and a password.
+TOLD = """(psycopg.errors.UniqueViolation) postgresql://app:hunter2@db/app
+[SQL: INSERT INTO cards VALUES (%(number)s)]
+[parameters: {'number': '4111] [4111', 'more': [1, 2]}]
+(Background on this error at: https://sqlalche.me/e/20/gkpj)"""
+
+
+@contextmanager
+def logging_as(level, stream):
+    """This process's logging into ``stream``, and as it was afterwards."""
+    root = logging.getLogger()
+    handlers, before = root.handlers[:], root.level
+    logs.configure(level, "json", stream=stream)
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(capture=False)
+        root.handlers[:] = handlers
+        root.setLevel(before)
 
 
 @pytest.fixture
@@ -50,6 +77,32 @@ async def test_whatever_is_raised_is_a_failure(invoker, error, is_async):
     verdict = await _verdict(invoker, on_loop if is_async else in_thread)
     assert verdict.fate is Fate.RETRIED
     assert type(error).__name__ in verdict.error
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_the_traceback_is_told_at_debug_and_holds_no_credential(invoker, is_async):
+    async def on_loop(row):
+        raise RuntimeError(TOLD)
+
+    def in_thread(row):
+        raise RuntimeError(TOLD)
+
+    async def asks(row):
+        raise Retry(1)
+
+    for level, lines in (("info", 0), ("debug", 1)):
+        stream = io.StringIO()
+        with logging_as(level, stream):
+            verdict = await _verdict(invoker, on_loop if is_async else in_thread)
+            await _verdict(invoker, asks)
+        told = [json.loads(line) for line in stream.getvalue().splitlines() if "handler raised" in line]
+        assert len(told) == lines
+        assert "hunter2" not in stream.getvalue() + verdict.error
+        assert "4111" not in stream.getvalue() + verdict.error
+    assert told[0]["handler"] == "app.h"
+    assert "Traceback" in told[0]["exception"]
+    assert ("in on_loop" if is_async else "in in_thread") in told[0]["exception"]
+    assert "(Background on this error" in told[0]["exception"]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

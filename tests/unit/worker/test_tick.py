@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from tests.unit.worker.fakes import FakeOutbox, eventually, row
 from tickkeeper.api.tick import TickOptions
@@ -87,6 +88,29 @@ async def test_rows_without_a_handler_are_not_claimed_and_reported():
     assert (result.claimed, result.unsupported, result.ended) == (1, 2, "empty")
     assert result.oldest_age_seconds == 1.5
     assert store.rows[2].attempts == 0
+
+
+async def test_kinds_without_a_handler_are_named_once_a_process():
+    store = FakeOutbox(row(1), *(row(n, kind=f"unknown.{n:02}") for n in range(2, 25)))
+    registry = _registry(mail_send=_done)
+    with capture_logs() as logs:
+        await _drain(store, registry)
+        store.rows[99] = row(99, kind="late")
+        await _drain(store, registry)
+        await _drain(store, registry, limits=Limits(wanted=Kinds.of("other")))
+    told = [each for each in logs if "without a handler" in each["event"]]
+    assert [each["log_level"] for each in told] == ["warning", "warning"]
+    assert (told[0]["kinds"][0], len(told[0]["kinds"]), told[0]["more"]) == ("unknown.02", 20, 3)
+    assert (told[1]["kinds"], told[1]["more"]) == (["late"], 0)
+
+
+async def test_a_kind_that_this_tick_leaves_to_others_is_not_told():
+    store = FakeOutbox(row(1, kind="mail.a"))
+    registry = Registry([as_handler(_done, Kinds.of("mail.*"))])
+    with capture_logs() as logs:
+        result = await _drain(store, registry, limits=Limits(wanted=Kinds.of("sms.*")))
+    assert result.unsupported == 1
+    assert logs == []
 
 
 async def test_no_handlers_at_all_claims_nothing():
