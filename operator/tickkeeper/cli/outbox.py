@@ -26,10 +26,14 @@ from tickkeeper.cli.outbox_common import (
     some,
     to_json,
 )
+from tickkeeper.cli.outbox_named import Named
 from tickkeeper.outbox.migrate import migrate_sync
 from tickkeeper.outbox.postgres import PostgresOutbox
 from tickkeeper.outbox.queries import DEFAULT_SCHEMA
 from tickkeeper.outbox.store import Replayed
+
+#: Dead letters of one `dead`.
+_MOST_LISTED = 10_000
 
 outbox = typer.Typer(
     no_args_is_help=True,
@@ -77,12 +81,19 @@ def show(
 def dead(
     tenant: Tenant = None,
     kind: Kind = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=_MOST_LISTED, help="At most so many.")] = 50,
     schema: Schema = DEFAULT_SCHEMA,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, latest death first."""
-    rows = ask(schema, lambda store: store.dead_letters.latest(tenant_id=tenant, kind=kind, limit=limit))
+    found = ask(
+        schema,
+        lambda store: store.dead_letters.latest(tenant_id=tenant, kind=kind, limit=min(limit + 1, _MOST_LISTED)),
+    )
+    rows = found[:limit]
+    if len(found) > limit or len(found) == _MOST_LISTED:
+        told = f"tickkeeper: these are the latest {limit}: all by pages: tickkeeper outbox list --state dead"
+        typer.echo(told, err=True)
     if as_json:
         print_json([dataclasses.asdict(row) for row in rows])
         return
@@ -115,24 +126,21 @@ def replay(
     """Put dead letters back into the outbox, with their own ids and all their attempts."""
     if every == bool(ids or tenant or kind):
         refuse(["say which dead letters to replay: ids, --tenant or --kind, or else --all"])
-    unknown: list[int] = []
 
-    async def replay_known(store: PostgresOutbox) -> Replayed:
-        for row_id in dict.fromkeys(ids or ()):
-            row = await store.show(row_id)
-            if row is None or row.state != "dead":
-                unknown.append(row_id)
-        return await store.dead_letters.replay(ids=ids or None, tenant_id=tenant, kind=kind)
+    async def replay_known(store: PostgresOutbox) -> tuple[Replayed, Named]:
+        named = await Named.of(store, ids)
+        done = await store.dead_letters.replay(ids=ids or None, tenant_id=tenant, kind=kind)
+        return done, await named.after(store, skipped=done.skipped)
 
-    done = ask(schema, replay_known)
+    done, named = ask(schema, replay_known)
+    skipped = f"skipped {len(done.skipped)}, their dedup_key has a row in the outbox: {some(done.skipped)}"
     if as_json:
         print_json(dataclasses.asdict(done))
     else:
         typer.echo(f"replayed {done.replayed}")
-        if done.skipped:
-            typer.echo(f"skipped {len(done.skipped)}, their dedup_key has a row in the outbox: {some(done.skipped)}")
-    if unknown:
-        fail(f"no dead letter has id {some(unknown)}")
+        if done.skipped and not ids:
+            typer.echo(skipped)
+    named.judge(*([skipped] if ids and done.skipped else []))
 
 
 @outbox.command()
@@ -143,21 +151,32 @@ def purge(
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="Only those that died longer ago: 90s, 15m, 12h, 30d, 4w.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All dead letters of all tenants, whatever their age.")] = False,
     schema: Schema = DEFAULT_SCHEMA,
     as_json: AsJson = False,
 ) -> None:
     """Delete dead letters for good."""
-    if older_than is None and not ids:
-        refuse(["say which dead letters to delete: ids, or --older-than (0s: whatever their age)"])
     age = timedelta() if older_than is None else duration("--older-than", older_than)
-    purged = ask(
-        schema,
-        lambda store: store.dead_letters.purge(older_than=age, ids=ids or None, tenant_id=tenant, kind=kind),
-    )
+    if every and (ids or tenant or kind or age):
+        refuse(["--all: must be without ids, --tenant, --kind and --older-than"])
+    if not (every or ids or older_than):
+        refuse(["say which dead letters to delete: ids, or --older-than (0s: whatever their age), or else --all"])
+    if not (every or ids or tenant or kind or age):
+        refuse(
+            [f"--older-than={older_than}: would delete all dead letters of all tenants; if that is meant, say --all"]
+        )
+
+    async def purge_known(store: PostgresOutbox) -> tuple[int, Named]:
+        named = await Named.of(store, ids)
+        done = await store.dead_letters.purge(older_than=age, ids=ids or None, tenant_id=tenant, kind=kind)
+        return done, await named.after(store)
+
+    purged, named = ask(schema, purge_known)
     if as_json:
         print_json({"purged": purged})
     else:
         typer.echo(f"purged {purged}")
+    named.judge()
 
 
 outbox.command()(outbox_rows.cancel)

@@ -25,8 +25,19 @@ T = TypeVar("T")
 
 Schema = Annotated[str, typer.Option(envvar=_SCHEMA, help="The schema of the outbox.", show_envvar=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Tenant = Annotated[str | None, typer.Option(help="Of this tenant only.")]
-Kind = Annotated[str | None, typer.Option(help="Of this kind only.")]
+
+
+def exact(option: typer.CallbackParam, value: str | None) -> str | None:
+    """A callback of options that name a tenant or a kind: a pattern would choose nothing, and look as if it had."""
+    if value is not None and "*" in value:
+        name = option.opts[0]
+        rule = "an exact kind, patterns are for handlers" if name == "--kind" else "a tenant's exact name"
+        refuse([f"{name}={value}: must be {rule}"])
+    return value
+
+
+Tenant = Annotated[str | None, typer.Option(help="Of this tenant only.", callback=exact)]
+Kind = Annotated[str | None, typer.Option(help="Of this kind only.", callback=exact)]
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of rows.", show_default=False)]
 
 

@@ -15,6 +15,7 @@ from tickkeeper.cli.outbox_common import (
     Tenant,
     ask,
     dsn,
+    exact,
     fail,
     print_json,
     print_table,
@@ -57,7 +58,7 @@ def list_rows(
         print_json({"rows": [dataclasses.asdict(row) for row in found.rows], "after": found.cursor})
         return
     print_table(
-        ("ID", "TENANT", "KIND", "STATE", "ATTEMPTS", "DUE", "KEY", "ERROR"),
+        ("ID", "TENANT", "KIND", "STATE", "ATTEMPTS", "DUE", "DEDUP_KEY", "ORDERING_KEY", "ERROR"),
         [
             (
                 row.id,
@@ -66,7 +67,8 @@ def list_rows(
                 row.state + (" (suspect)" if row.suspect else ""),
                 f"{row.attempts}/{row.max_attempts}",
                 row.due.isoformat(timespec="seconds") if row.due else "",
-                row.dedup_key or row.ordering_key or "",
+                row.dedup_key or "",
+                row.ordering_key or "",
                 row.error or "",
             )
             for row in found.rows
@@ -89,7 +91,7 @@ async def _filled(looks: OutboxLooks, wanted: Filter, limit: int, after: str | N
 
 
 def cancel(
-    tenant: Annotated[str, typer.Option(help="The rows' tenant.")],
+    tenant: Annotated[str, typer.Option(help="The rows' tenant.", callback=exact)],
     ids: Ids = None,
     dedup_key: Annotated[str | None, typer.Option(help="The row with this key, instead of ids.")] = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -103,16 +105,22 @@ def cancel(
         print_json(dataclasses.asdict(done))
     else:
         typer.echo(f"cancelled {done.cancelled}")
+    faults = []
     if done.held:
-        fail(f"{done.held} stay: a worker has them")
-    if not done.cancelled or (ids and done.cancelled < len(set(ids))):
-        named = f"id {some(ids)}" if ids else f"dedup_key {dedup_key}"
-        fail(f"not all rows named wait in tenant {tenant}: {named}")
+        faults.append(f"{done.held} stay, a worker has them: id {some(done.held_ids)}")
+    if done.absent_ids:
+        faults.append(f"no row of tenant {tenant} waits with id {some(done.absent_ids)}")
+    if not (ids or done.cancelled or done.held):
+        faults.append(f"no row of tenant {tenant} waits with dedup_key {dedup_key}")
+    if faults:
+        fail("; ".join(faults))
 
 
 def pause(
-    tenant: Annotated[str | None, typer.Option(help="This tenant.")] = None,
-    kind: Annotated[str | None, typer.Option(help="This kind; of all tenants unless one is named.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="This tenant.", callback=exact)] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="This kind; of all tenants unless one is named.", callback=exact)
+    ] = None,
     schema: Schema = DEFAULT_SCHEMA,
     as_json: AsJson = False,
 ) -> None:

@@ -80,6 +80,13 @@ def paused_names(tenant_id: str | None, kind: str | None) -> tuple[str, str]:
     return tenant_id or "", kind or ""
 
 
+def exact_kind(kind: str | None) -> str | None:
+    """A kind by which rows are chosen."""
+    if isinstance(kind, str) and "*" in kind:
+        raise ValueError(f"kind is {kind!r}: must be an exact kind, patterns are for handlers")
+    return kind
+
+
 def age_seconds(older_than: timedelta) -> float:
     """How long ago rows must have died to be purged, in seconds; at most a century."""
     if older_than < timedelta():

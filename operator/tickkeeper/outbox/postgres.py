@@ -11,6 +11,7 @@ from uuid import UUID
 from tickkeeper.outbox.arguments import (
     array_text,
     checked_limit,
+    exact_kind,
     lease_seconds,
     paused_names,
     sorted_ids,
@@ -182,9 +183,10 @@ class PostgresOutbox:
         """See ``ManagedOutbox``."""
         if ids is None and dedup_key is None:
             raise ValueError("ids and dedup_key are both None: one of them must say what to cancel")
-        named = {"tenant_id": tenant_id, "ids": None if ids is None else sorted_ids(ids), "dedup_key": dedup_key}
-        ((cancelled, held),) = await self._statements.query("cancel", named)
-        return Cancelled(cancelled, held)
+        asked = None if ids is None else sorted_ids(ids)
+        named = {"tenant_id": tenant_id, "ids": asked, "dedup_key": dedup_key}
+        ((gone, held),) = await self._statements.query("cancel", named)
+        return Cancelled.of(asked, gone, held)
 
     def transaction(
         self, lease_id: UUID, ids: Sequence[int | UUID]
@@ -194,7 +196,7 @@ class PostgresOutbox:
 
     async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
         """See ``ManagedOutbox``."""
-        tenant, kind = paused_names(tenant_id, kind)
+        tenant, kind = paused_names(tenant_id, exact_kind(kind))
         await self._statements.query("pause", {"tenant_id": tenant, "kind": kind})
 
     async def resume(self, *, tenant_id: str | None = None, kind: str | None = None) -> bool:

@@ -311,7 +311,8 @@ class ManagedOutbox(OutboxStore, Protocol):
         """Claim no more rows of a tenant, of a kind (of all tenants), or of that kind of that tenant.
 
         Producers go on, and rows that are with a worker are finished. Pausing twice is pausing once. An ordering_key
-        waits where its first row is of what is paused. ValueError: neither is given, or one is no name.
+        waits where its first row is of what is paused. ValueError: neither is given, or one is no name, or
+        the kind is a pattern.
         """
         ...
 

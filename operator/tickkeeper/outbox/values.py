@@ -1,6 +1,7 @@
 """What people see of an outbox and do to it: the values of ``ManagedOutbox`` and ``DeadLetters``."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -8,10 +9,23 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What a cancellation did: ``held`` rows are with a worker and stay; the others named were not there any more."""
+    """What a cancellation did: ``held`` rows are with a worker and stay; the others named were not there any more.
+
+    ``held_ids`` are theirs; ``absent_ids`` those of the ids given that no row of the tenant has.
+    """
 
     cancelled: int
     held: int = 0
+    held_ids: tuple[int | UUID, ...] = field(default=(), compare=False)
+    absent_ids: tuple[int | UUID, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(
+        cls, asked: Sequence[int | UUID] | None, gone: Sequence[int | UUID], held: Sequence[int | UUID]
+    ) -> "Cancelled":
+        """From the ids asked for, None where it was not by ids, and what became of them."""
+        absent = set(asked or ()) - {*gone, *held}
+        return cls(len(gone), len(held), tuple(sorted(held)), tuple(sorted(absent)))
 
 
 @dataclass(frozen=True, slots=True)

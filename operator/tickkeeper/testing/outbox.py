@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 from tickkeeper.outbox.arguments import (
     checked_limit,
+    exact_kind,
     lease_seconds,
     paused_names,
     sorted_ids,
@@ -82,6 +83,11 @@ class InMemoryOutbox:
         self._claims = Claims(self._live, self._keys, max_batch_bytes)
         self._pauses: dict[tuple[str, str], Pause] = {}
         self.dead_letters = InMemoryDeadLetters(self._live, self._dead, self._keys, self.now)
+
+    @property
+    def has_connection(self) -> bool:
+        """Whether there is something to hand to handlers with ``transaction=True``."""
+        return self._connection is not None
 
     def now(self) -> datetime:
         """This outbox's clock."""
@@ -254,7 +260,7 @@ class InMemoryOutbox:
         """See ``ManagedOutbox``."""
         if ids is None and dedup_key is None:
             raise ValueError("ids and dedup_key are both None: one of them must say what to cancel")
-        wanted, now = None if ids is None else set(sorted_ids(ids)), self.now()
+        wanted, now = None if ids is None else sorted_ids(ids), self.now()
         named = [
             each
             for each in self._live.values()
@@ -265,7 +271,8 @@ class InMemoryOutbox:
         waiting = [each for each in named if not each.leased(now)]
         for entry in waiting:
             self._remove(entry)
-        return Cancelled(len(waiting), len(named) - len(waiting))
+        held = [each.id for each in named if each not in waiting]
+        return Cancelled.of(wanted, [each.id for each in waiting], held)
 
     @asynccontextmanager
     async def transaction(self, lease_id: UUID, ids: Sequence[int | UUID]) -> AsyncIterator[InMemoryTransaction]:
@@ -281,7 +288,7 @@ class InMemoryOutbox:
 
     async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
         """See ``ManagedOutbox``."""
-        self._pauses.setdefault(paused_names(tenant_id, kind), Pause(tenant_id, kind, self.now()))
+        self._pauses.setdefault(paused_names(tenant_id, exact_kind(kind)), Pause(tenant_id, kind, self.now()))
 
     async def resume(self, *, tenant_id: str | None = None, kind: str | None = None) -> bool:
         """See ``ManagedOutbox``."""

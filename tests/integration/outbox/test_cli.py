@@ -153,7 +153,17 @@ def test_a_count_that_takes_too_long_ends(dsn: str) -> None:
 
 def test_list(dead: str) -> None:
     lines = run(dead, "list").stdout.splitlines()
-    assert lines[0].split() == ["ID", "TENANT", "KIND", "STATE", "ATTEMPTS", "DUE", "KEY", "ERROR"]
+    assert lines[0].split() == [
+        "ID",
+        "TENANT",
+        "KIND",
+        "STATE",
+        "ATTEMPTS",
+        "DUE",
+        "DEDUP_KEY",
+        "ORDERING_KEY",
+        "ERROR",
+    ]
     assert [line.split()[:5] for line in lines[1:]] == [["4", "acme", "mail", "ready", "0/20"]]
     first = run(dead, "list", "--state", "dead", "--limit", "2")
     assert [line.split()[0] for line in first.stdout.splitlines()] == ["ID", "1", "2"]
@@ -175,9 +185,21 @@ def test_cancel(dead: str) -> None:
     assert run(dead, "cancel", "--tenant", "acme", "4", "--dedup-key", "k0").exit_code == 2
     strange = run(dead, "cancel", "--tenant", "other", "4")
     assert (strange.exit_code, strange.stdout) == (1, "cancelled 0\n")
-    assert strange.stderr == "tickkeeper: not all rows named wait in tenant other: id 4\n"
-    assert ask(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0") == {"cancelled": 1, "held": 0}
-    assert run(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0").exit_code == 1
+    assert strange.stderr == "tickkeeper: no row of tenant other waits with id 4\n"
+    assert ask(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0") == {
+        "cancelled": 1,
+        "held": 0,
+        "held_ids": [],
+        "absent_ids": [],
+    }
+    again = run(dead, "cancel", "--tenant", "acme", "--dedup-key", "k0")
+    assert (again.exit_code, again.stderr) == (1, "tickkeeper: no row of tenant acme waits with dedup_key k0\n")
+
+
+def test_cancel_names_only_what_it_left(dead: str) -> None:
+    some = run(dead, "cancel", "--tenant", "acme", "4", "998", "999", "--json")
+    assert (some.exit_code, some.stderr) == (1, "tickkeeper: no row of tenant acme waits with id 998, 999\n")
+    assert json.loads(some.stdout) == {"cancelled": 1, "held": 0, "held_ids": [], "absent_ids": [998, 999]}
 
 
 async def test_cancel_leaves_what_a_worker_has(dead: str) -> None:
@@ -187,8 +209,42 @@ async def test_cancel_leaves_what_a_worker_has(dead: str) -> None:
     assert (held.exit_code, held.stdout, held.stderr) == (
         1,
         "cancelled 0\n",
-        "tickkeeper: 1 stay: a worker has them\n",
+        "tickkeeper: 1 stay, a worker has them: id 4\n",
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pause", "--kind", "mail.*"),
+        ("pause", "--tenant", "acme", "--kind", "mail.*"),
+        ("list", "--kind", "mail.*"),
+        ("dead", "--kind", "mail.*"),
+        ("replay", "--kind", "mail.*"),
+        ("purge", "--older-than", "0s", "--kind", "mail.*"),
+    ],
+)
+def test_a_pattern_of_kinds_is_refused_where_a_kind_is_wanted(dead: str, arguments: tuple[str, ...]) -> None:
+    done = run(dead, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "tickkeeper: --kind=mail.*: must be an exact kind, patterns are for handlers\n"
+    assert ask(dead, "paused") == []
+    assert len(ask(dead, "dead")) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("pause",), ("list",), ("stats",), ("dead",), ("replay",), ("purge", "--older-than", "0s"), ("cancel", "4")],
+)
+def test_a_pattern_of_tenants_is_refused(dead: str, arguments: tuple[str, ...]) -> None:
+    done = run(dead, *arguments, "--tenant", "ac*")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "tickkeeper: --tenant=ac*: must be a tenant's exact name\n"
+
+
+def test_a_kind_that_has_no_rows_yet_can_be_paused(dead: str) -> None:
+    assert run(dead, "pause", "--kind", "mail.later").stdout == "paused kind mail.later\n"
+    assert run(dead, "resume", "--kind", "mail.*").exit_code == 1
 
 
 def test_pause_and_resume(dead: str) -> None:
@@ -244,6 +300,15 @@ def test_dead(dead: str) -> None:
     assert [(row["id"], row["error"]) for row in told] == [(2, "smtp said\n\x1b[31mno")]
 
 
+def test_dead_says_when_there_are_more(dead: str) -> None:
+    assert run(dead, "dead", "--limit", "3").stderr == ""
+    for more in ((), ("--json",)):
+        cut = run(dead, "dead", "--limit", "2", *more)
+        assert cut.exit_code == 0
+        assert cut.stderr == "tickkeeper: these are the latest 2: all by pages: tickkeeper outbox list --state dead\n"
+    assert [row["id"] for row in json.loads(cut.stdout)] == [3, 2]
+
+
 def test_replay(dead: str) -> None:
     refused = run(dead, "replay")
     assert (refused.exit_code, refused.stdout) == (2, "")
@@ -260,15 +325,41 @@ def test_replay(dead: str) -> None:
     assert lines == ["replayed 0", "skipped 1, their dedup_key has a row in the outbox: 1"]
 
 
+def test_replay_fails_for_ids_that_it_left(dead: str) -> None:
+    skipped = run(dead, "replay", "1", "2")
+    assert (skipped.exit_code, skipped.stdout) == (1, "replayed 1\n")
+    assert skipped.stderr == "tickkeeper: skipped 1, their dedup_key has a row in the outbox: 1\n"
+    other = run(dead, "replay", "3", "999", "--tenant", "acme")
+    assert (other.exit_code, other.stdout) == (1, "replayed 0\n")
+    assert other.stderr == (
+        "tickkeeper: no dead letter has id 999; left, since the other options do not fit it: id 3\n"
+    )
+
+
 def test_purge(dead: str) -> None:
     assert run(dead, "purge").exit_code == 2
     assert run(dead, "purge", "--older-than", "30d").stdout == "purged 0\n"
     assert ask(dead, "purge", "3") == {"purged": 1}
-    assert ask(dead, "purge", "--older-than", "0s", "--tenant", "acme") == {"purged": 2}
+    gone = run(dead, "purge", "3", "4", "1", "--json")
+    assert (gone.exit_code, json.loads(gone.stdout)) == (1, {"purged": 1})
+    assert gone.stderr == "tickkeeper: no dead letter has id 3, 4\n"
+    young = run(dead, "purge", "2", "--older-than", "30d")
+    assert (young.exit_code, young.stdout) == (1, "purged 0\n")
+    assert young.stderr == "tickkeeper: left, since the other options do not fit it: id 2\n"
+    assert ask(dead, "purge", "--older-than", "0s", "--tenant", "acme") == {"purged": 1}
     for wrong in ("30", "1y", "-1d", "d"):
         refused = run(dead, "purge", f"--older-than={wrong}")
         assert refused.exit_code == 2
         assert f"--older-than={wrong}: must be a whole number and a unit" in refused.stderr
+
+
+def test_purging_everything_must_be_meant(dead: str) -> None:
+    zero = run(dead, "purge", "--older-than", "0s")
+    assert (zero.exit_code, zero.stdout) == (2, "")
+    assert zero.stderr.startswith("tickkeeper: --older-than=0s: would delete all dead letters of all tenants")
+    for more in (("3",), ("--tenant", "acme"), ("--kind", "mail"), ("--older-than", "30d")):
+        assert run(dead, "purge", "--all", *more).exit_code == 2
+    assert ask(dead, "purge", "--all") == {"purged": 3}
 
 
 def test_faults_are_one_line_each(database: str) -> None:

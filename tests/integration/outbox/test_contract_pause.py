@@ -71,6 +71,13 @@ async def test_a_pause_names_something(bench: Bench, named: dict[str, str], told
         await bench.store.resume(**named)
 
 
+async def test_a_pattern_of_kinds_cannot_be_paused(bench: Bench) -> None:
+    with pytest.raises(ValueError, match=r"kind is 'mail\.\*': must be an exact kind, patterns are for handlers"):
+        await bench.store.pause(kind="mail.*")
+    assert await bench.store.paused() == []
+    assert not await bench.store.resume(kind="mail.*")
+
+
 async def test_rows_that_are_done_leave_and_the_others_stay_leased(bench: Bench) -> None:
     rows = [(await bench.enqueue()).id for _ in range(3)]
     taken = await claim(bench)

@@ -219,7 +219,9 @@ async def test_cancel_takes_waiting_rows_out(bench: Bench) -> None:
     await claim(bench)
     waiting, other = await bench.enqueue(dedup_key="k"), await bench.enqueue(tenant="other", dedup_key="k")
     assert await bench.store.cancel("acme", dedup_key="k") == Cancelled(1, held=1)
-    assert await bench.store.cancel("acme", ids=[held.id, waiting.id, other.id, 999]) == Cancelled(0, held=1)
+    done = await bench.store.cancel("acme", ids=[held.id, waiting.id, other.id, 999])
+    assert done == Cancelled(0, held=1)
+    assert (done.held_ids, done.absent_ids) == ((held.id,), tuple(sorted([waiting.id, other.id, 999])))
     await bench.elapse(LEASE)
     assert await bench.store.cancel("acme", ids=[held.id]) == Cancelled(1)
     assert await bench.store.show(other.id) is not None

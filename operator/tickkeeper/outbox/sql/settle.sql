@@ -183,7 +183,7 @@ SELECT count(*), 0, CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN arr
 
 -- name: cancel
 -- Rows of a tenant that wait, by id or by dedup_key, leave undelivered. A row under a live lease is with a worker: it
--- stays, and is counted as held. It is not locked, since its handler's own transaction may hold it for as long as it likes.
+-- stays, and is told as held. It is not locked, since its handler's own transaction may hold it for as long as it likes.
 -- Index: the primary key, or outbox_dedup.
 WITH named AS MATERIALIZED (
     SELECT o.id, coalesce(o.lease_until > statement_timestamp(), false) AS held FROM {schema}.outbox o
@@ -202,8 +202,8 @@ gone AS (
     DELETE FROM {schema}.outbox WHERE id = ANY (ARRAY(SELECT w.id FROM waiting w WHERE NOT w.held))
     RETURNING id
 )
-SELECT (SELECT count(*) FROM gone),
-       (SELECT count(*) FROM named n WHERE n.held) + (SELECT count(*) FROM waiting w WHERE w.held);
+SELECT ARRAY(SELECT g.id FROM gone g),
+       ARRAY(SELECT n.id FROM named n WHERE n.held UNION ALL SELECT w.id FROM waiting w WHERE w.held);
 
 
 -- name: hold
