@@ -80,15 +80,22 @@ def schema(case: Case) -> Iterator[Finding]:
     if "schema_version" in facts.unasked:
         yield skipped("schema", f"its version cannot be read: {facts.unasked['schema_version']}")
     elif facts.version is None:
-        yield fault("schema", missing(facts.schema), f"run `{migrate}`")
+        yield fault("schema", _complaint(missing(facts.schema)), f"run `{migrate}`")
     elif complaint := misfit(facts.schema, *facts.version):
         pending = [each.name for each in migrations() if each.version > facts.version[0]]
         waiting = f"; pending: {', '.join(pending)}" if pending else ""
-        yield fault("schema", complaint + waiting, f"run `{migrate}`" if pending else "install the newer release")
+        yield fault(
+            "schema", _complaint(complaint) + waiting, f"run `{migrate}`" if pending else "install the newer release"
+        )
     elif not facts.current:
         yield note("schema", f"version {facts.version[0]} is newer than this release, which works with it")
     else:
         yield ok("schema", f"version {facts.version[0]}, no migration is pending")
+
+
+def _complaint(text: str) -> str:
+    """Without the remedy at its end, which is told apart."""
+    return text.rpartition(": ")[0]
 
 
 def indexes(case: Case) -> Iterator[Finding]:

@@ -28,7 +28,8 @@ def rows(case: Case) -> Iterator[Finding]:
         yield fault(
             "late",
             f"the earliest due row has been due for {duration(sample.oldest_due)}",
-            "see which tenant: `tickkeeper outbox stats`; then its schedule, its pause, and its workers' log",
+            "see which tenant: `tickkeeper outbox stats`; then its schedule, its pause, and its workers' log; "
+            "or no worker has a handler for its kind",
         )
     if sample.oldest_created is not None and sample.oldest_created > limits.late:
         yield note(

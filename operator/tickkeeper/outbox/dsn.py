@@ -1,7 +1,14 @@
 """A connection string that cannot leak: parsed once, and never part of a message."""
 
+import re
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tickkeeper.outbox.text import without_passwords
+
+#: A shorter password would be found inside ordinary words: it is looked for where passwords stand.
+_MIN_SEARCHED = 4
 
 
 class Dsn:
@@ -25,7 +32,11 @@ class Dsn:
         """``text`` on one line and without the password."""
         line = " ".join(text.split())
         password = str(self._parts.get("password") or "")
-        return line.replace(password, "***") if password else line
+        if len(password) >= _MIN_SEARCHED:
+            line = line.replace(password, "***")
+        elif password:
+            line = re.sub(rf"(?<=password=){re.escape(password)}(?!\S)", "***", line)
+        return without_passwords(line)
 
     def __repr__(self) -> str:
         """Nothing of the string."""

@@ -47,9 +47,11 @@ async def enqueue(
 ) -> Enqueued:
     """Enqueue one row; ``NewRow`` explains the fields.
 
-    InvalidRow (a ValueError): a field breaks a rule; nothing was sent, and the transaction goes on. DuplicateRow,
+    InvalidRow (a ValueError): a field breaks a rule; nothing was sent, and the transaction goes on. TypeError: the
+    connection is a blocking one. DuplicateRow,
     SchemaError and psycopg's errors leave a transaction that must be rolled back.
     """
+    _not_sync(conn, "enqueue")
     row = NewRow(
         tenant_id, kind, payload, headers, dedup_key, on_duplicate, available_at, delay, max_attempts, ordering_key
     )
@@ -79,6 +81,7 @@ def enqueue_sync(
     schema: str = DEFAULT_SCHEMA,
 ) -> Enqueued:
     """``enqueue`` for a blocking connection."""
+    _not_async(conn, "enqueue_sync")
     row = NewRow(
         tenant_id, kind, payload, headers, dedup_key, on_duplicate, available_at, delay, max_attempts, ordering_key
     )
@@ -99,6 +102,7 @@ async def enqueue_many(
     schema: str = DEFAULT_SCHEMA,
 ) -> list[Enqueued]:
     """Enqueue rows in one statement, in the order given; raises as ``enqueue`` does, naming the row by its place."""
+    _not_sync(conn, "enqueue_many")
     given = _columns(rows, max_payload_bytes)
     async with conn.cursor(row_factory=tuple_row) as cursor:
         try:
@@ -116,6 +120,7 @@ def enqueue_many_sync(
     schema: str = DEFAULT_SCHEMA,
 ) -> list[Enqueued]:
     """``enqueue_many`` for a blocking connection."""
+    _not_async(conn, "enqueue_many_sync")
     given = _columns(rows, max_payload_bytes)
     with conn.cursor(row_factory=tuple_row) as cursor:
         try:
@@ -123,6 +128,20 @@ def enqueue_many_sync(
         except psycopg.Error as error:
             raise _explained(error, schema) from error
         return [Enqueued(*record) for record in cursor.fetchall()]
+
+
+# Only the other kind is refused: a pool's or a framework's stand-in for a connection may be of any class.
+
+
+def _not_sync(conn: Any, name: str) -> None:
+    if isinstance(conn, Connection):
+        raise TypeError(f"{name} takes a psycopg.AsyncConnection: for a psycopg.Connection use {name}_sync")
+
+
+def _not_async(conn: Any, name: str) -> None:
+    if isinstance(conn, AsyncConnection):
+        other = name.removesuffix("_sync")
+        raise TypeError(f"{name} takes a psycopg.Connection: for a psycopg.AsyncConnection use await {other}")
 
 
 def _one(records: list[TupleRow]) -> Enqueued:

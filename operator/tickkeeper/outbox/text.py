@@ -10,13 +10,18 @@ _PARAMETERS = re.compile(r"[ \t]*\[parameters: .*?\](?=\s*(?:$|\n|\())", re.DOTA
 _CREDENTIALS = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]*@")
 
 
+def without_passwords(text: str) -> str:
+    """``text`` without the passwords of URLs."""
+    return _CREDENTIALS.sub(r"\1:***@", text)
+
+
 def clean_error(text: str) -> str:
     """``text`` without what PostgreSQL refuses (NUL, lone surrogates), bound parameters and passwords in URLs.
 
     At most MAX_ERROR_LENGTH characters: of a longer text its beginning and its end are kept, where the cause stands.
     """
     text = _PARAMETERS.sub(" [parameters left out]", text)
-    text = _CREDENTIALS.sub(r"\1:***@", text)
+    text = without_passwords(text)
     text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
     if len(text) <= MAX_ERROR_LENGTH:
         return text

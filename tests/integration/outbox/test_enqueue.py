@@ -54,6 +54,21 @@ async def test_every_form_of_producer(dsn: str, store: PostgresOutbox) -> None:
     ]
 
 
+async def test_the_wrong_kind_of_connection_is_told(dsn: str, connection: psycopg.AsyncConnection[Any]) -> None:
+    row, other = NewRow("acme", "one", 1), connection
+    with psycopg.connect(dsn) as producer:
+        given: Any = producer
+        with pytest.raises(TypeError, match=r"enqueue takes a psycopg\.AsyncConnection: .* use enqueue_sync"):
+            await enqueue(given, "acme", "one", 1)
+        with pytest.raises(TypeError, match=r"enqueue_many takes .* use enqueue_many_sync"):
+            await enqueue_many(given, [row])
+    given = other
+    with pytest.raises(TypeError, match=r"enqueue_sync takes a psycopg\.Connection: .* use await enqueue"):
+        enqueue_sync(given, "acme", "one", 1)
+    with pytest.raises(TypeError, match=r"enqueue_many_sync takes .* use await enqueue_many"):
+        enqueue_many_sync(given, [row])
+
+
 async def test_an_invalid_row_leaves_the_transaction_alive(connection: psycopg.AsyncConnection[Any]) -> None:
     async with connection.transaction():
         with pytest.raises(InvalidRow, match="kind is empty"):

@@ -107,7 +107,9 @@ def test_c1_another_isolation_is_worth_knowing_and_no_fault() -> None:
 def test_the_schema() -> None:
     absent = replace(SOUND, version=None, sample=None)
     assert "run `tickkeeper outbox migrate`" in (the(absent, "schema").remedy or "")
+    assert the(absent, "schema").message == 'the outbox schema "tickkeeper" is missing from the database'
     old = replace(SOUND, version=(1, None), sample=None)
+    assert "run `" not in the(old, "schema").message
     assert ", ".join(each.name for each in migrations()[1:]) in the(old, "schema").message
     new = replace(SOUND, version=(99, 99), sample=None)
     assert the(new, "schema").remedy == "install the newer release"
@@ -191,6 +193,8 @@ def test_a_worker_without_a_grant() -> None:
 
 def test_rows() -> None:
     assert said(replace(SOUND, sample=Sample(oldest_due=901.0))) == ["late"]
+    remedy = the(replace(SOUND, sample=Sample(oldest_due=901.0)), "late").remedy
+    assert "no worker has a handler for its kind" in (remedy or "")
     assert said(replace(SOUND, sample=Sample(oldest_due=901.0)), late=1000.0) == []
     assert said(replace(SOUND, sample=Sample(oldest_created=901.0)), "note") == ["late"]
     assert said(replace(SOUND, sample=Sample(expired=3, oldest_expired=301.0))) == ["leases"]

@@ -32,5 +32,9 @@ def test_nothing_shows_the_password() -> None:
     assert "verysecret" not in repr(dsn)
     assert dsn.scrub("could not\n  use verysecret") == "could not use ***"
     assert Dsn("host=h").scrub("a b") == "a b"
+    short = Dsn("postgresql://user:a@host/db")
+    assert short.scrub("permission denied for table") == "permission denied for table"
+    assert short.scrub("of postgresql://user:a@host/db") == "of postgresql://user:***@host/db"
+    assert short.scrub("of host=h password=a dbname=a") == "of host=h password=*** dbname=a"
     store = PostgresOutbox("postgresql://user:verysecret@host/db")
     assert "verysecret" not in f"{store!r} {vars(store)!r}"
