@@ -28,7 +28,7 @@ from tickkeeper.schedules.ticking import Verdict
 
 _log = structlog.get_logger(__name__)
 
-#: Plans carried out at once: the number that was fastest, as for bare upserts (make bench-keeper measures them at 4 to 64).
+#: Plans carried out at once: what was fastest, as for bare upserts (make bench-keeper tries 4 to 64).
 _LANES = 32
 _SKEW_MS = 1_000
 _HEALTHY = Plan(State.HEALTHY)
