@@ -68,7 +68,9 @@ def judge(schedules: client.CustomObjectsApi) -> Judge:
 
 
 @pytest.fixture
-def namespace(api_client: client.ApiClient) -> str:
-    """A namespace of this test alone."""
+def namespace(api_client: client.ApiClient, schedules: client.CustomObjectsApi) -> Iterator[str]:
+    """A namespace of this test alone. Its resources go with the test: an operator of later ones would heal them too."""
     made = client.CoreV1Api(api_client).create_namespace({"metadata": {"generateName": "api-"}})
-    return str(made.metadata.name)
+    name = str(made.metadata.name)
+    yield name
+    schedules.delete_collection_namespaced_custom_object(GROUP, VERSION, name, PLURAL)

@@ -29,7 +29,7 @@ CHANGES = (
     ["resume", "--tenant", "acme"],
     ["cancel", "--tenant", "acme", "1"],
     ["replay", "--all"],
-    ["purge", "--older-than", "0s"],
+    ["purge", "--all"],
 )
 
 
