@@ -186,13 +186,18 @@ class PostgresClaims:
             return None
         values = {**given, "kind": wanted.kinds[0], "max_bytes": wanted.max_bytes}
         cursor = await connection.execute(self._statements["claim_plain"], values, binary=True)
-        records = await cursor.fetchall()
-        if records and records[0][_ID] is None:
-            if records[0][_KIND] == "held":
+        told = await cursor.fetchall()
+        if told and told[0][0] is None:
+            if told[0][1] == "held":
                 return _Taken(0, False, [], left=True)
             self._plain.missed(wanted.tenant_id)
             return None
         self._plain.found(wanted.tenant_id)
+        kind = wanted.kinds[0]
+        records: list[TupleRow] = [
+            (row_id, kind, payload, headers, attempts, most, due, created, False, dedup, None)
+            for row_id, payload, headers, attempts, most, due, created, dedup in told
+        ]
         records.sort(key=_ORDER)
         return _Taken(0, False, records, left=False)
 

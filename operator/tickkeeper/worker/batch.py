@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import cast
 from uuid import UUID
 
@@ -29,6 +30,8 @@ _RETRY_WRITE = 0.2
 _LAST_WRITE = 1.5
 
 _TRANSIENT = (StoreUnavailable, TimeoutError)
+
+_id = attrgetter("id")
 
 
 @dataclass(slots=True)
@@ -74,8 +77,12 @@ class Batch:
         self._report = report
         self._rows = list(rows)
         self._jobs = Jobs(self._rows, handler_of, invoker.gates.of)
-        self._outstanding: dict[int | UUID, Row] = {row.id: row for row in self._rows}
+        #: rows whose outcome is not written yet: what the lease is held for
+        self._outstanding: set[int | UUID] = set(map(_id, self._rows))
+        #: rows that are over, but for those in ``_done``
         self._judged: set[int | UUID] = set()
+        #: what is to be written: rows that are done, apart since they are nearly all, and the verdicts on others
+        self._done: list[Row] = []
         self._verdicts: list[tuple[Row, Verdict]] = []
         self._news = asyncio.Event()
         self._all_in = asyncio.Event()
@@ -86,7 +93,7 @@ class Batch:
         """Work the rows; returns when each has its outcome written, was handed back, or was lost."""
         handling = asyncio.create_task(self._handle(), name="tick handling")
         settling = asyncio.create_task(self._settle(), name="tick settling")
-        holding = asyncio.create_task(self._lease.hold(self._outstanding.keys()), name="tick lease")
+        holding = asyncio.create_task(self._lease.hold(self._outstanding), name="tick lease")
         cut = asyncio.create_task(self._stop.cut(), name="tick cut")
         try:
             await asyncio.wait({handling, holding, cut}, return_when=asyncio.FIRST_COMPLETED)
@@ -143,10 +150,9 @@ class Batch:
                     await self._invoker.work([job], self._put)
 
     def _until_stopped(self, line: Line) -> Iterator[Job]:
-        for job in line:
-            if self._stop.stopping:
-                return
-            yield job
+        waiting, stop = line.waiting, self._stop
+        while waiting and stop.reason is None:
+            yield waiting.popleft()
 
     async def _in_transaction(self, handler: Handler, rows: Sequence[Row]) -> None:
         store = cast(TransactionalStore, self._store)
@@ -175,12 +181,15 @@ class Batch:
     def _put(self, job: Job, verdict: Verdict, seconds: float) -> None:
         self._report.called(job, verdict, seconds)
         argument = job[1]
-        if argument.__class__ is not list:
+        if argument.__class__ is list:
+            self._judge_list([(row, verdict) for row in argument])
+        elif verdict is DONE and argument.ordering_key is None:
+            if not self._done:
+                self._news.set()
+            self._done.append(argument)
+        else:
             self._judge(argument, verdict)
-            if verdict is not DONE:
-                self._report.judged(argument, verdict)
-            return
-        self._judge_list([(row, verdict) for row in argument])
+            self._report.judged(argument, verdict)
 
     def _judge_list(self, verdicts: Sequence[tuple[Row, Verdict]]) -> None:
         """Rows that ended together. Of a run that failed the first is written; that write hands the others back."""
@@ -196,8 +205,11 @@ class Batch:
 
     def _judge(self, row: Row, verdict: Verdict) -> None:
         """A verdict that is to be written."""
-        self._judged.add(row.id)
-        self._verdicts.append((row, verdict))
+        if verdict.fate is Fate.DONE:
+            self._done.append(row)
+        else:
+            self._judged.add(row.id)
+            self._verdicts.append((row, verdict))
         self._news.set()
         if row.ordering_key is not None:
             self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
@@ -205,14 +217,14 @@ class Batch:
     def _over(self, row: Row, verdict: Verdict) -> None:
         """A row for which nothing is left to be written."""
         self._judged.add(row.id)
-        self._outstanding.pop(row.id, None)
+        self._outstanding.discard(row.id)
         self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
 
     def _leave(self, rest: Sequence[Row], *, lost: bool) -> None:
         """The rest of a run: the write of the row before hands it back, or it is with somebody else."""
         for row in rest:
             self._judged.add(row.id)
-            self._outstanding.pop(row.id, None)
+            self._outstanding.discard(row.id)
         if lost:
             self.counts.fenced += len(rest)
             self._report.fenced(len(rest))
@@ -225,6 +237,7 @@ class Batch:
 
         Nor where the handling broke: the row that broke it would come at once, and for ever.
         """
+        self._judged.update(map(_id, self._done))
         unjudged = [row for row in self._rows if row.id not in self._judged]
         if broken:
             self._judged.update(row.id for row in unjudged)
@@ -240,7 +253,7 @@ class Batch:
 
     async def _settle(self) -> None:
         """Write verdicts in groups, until all are in and written."""
-        while not (self._all_in.is_set() and not self._verdicts):
+        while self._done or self._verdicts or not self._all_in.is_set():
             await self._news.wait()
             self._news.clear()
             if not self._all_in.is_set():
@@ -248,7 +261,11 @@ class Batch:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LINGER):
                         await self._all_in.wait()
+            done, self._done = self._done, []
             verdicts, self._verdicts = self._verdicts, []
+            self._judged.update(map(_id, done))
+            if done:
+                await self._persist(Fate.DONE, done, [])
             await self._write(verdicts)
 
     async def _write(self, verdicts: list[tuple[Row, Verdict]]) -> None:
@@ -257,57 +274,56 @@ class Batch:
             by_fate.setdefault(each[1].fate, []).append(each)
         for fate in Fate:
             if group := by_fate.get(fate):
-                await self._persist(fate, group)
+                await self._persist(fate, [row for row, _ in group], [verdict for _, verdict in group])
 
-    async def _persist(self, fate: Fate, group: list[tuple[Row, Verdict]]) -> None:
+    async def _persist(self, fate: Fate, rows: list[Row], verdicts: list[Verdict]) -> None:
         """One write; while the lease holds it is worth repeating, since the effects have happened."""
         while True:
             try:
                 async with asyncio.timeout(max(0.05, self._lease.left)):
-                    settled = await self._send(fate, group)
+                    settled = await self._send(fate, rows, verdicts)
                 break
             except Exception as error:  # noqa: BLE001 - reported once, by the tick
                 if not isinstance(error, _TRANSIENT) or self._lease.left <= _RETRY_WRITE:
                     self.error = error
-                    _log.warning("outcomes could not be written", rows=len(group), outcome=fate, error=error)
+                    _log.warning("outcomes could not be written", rows=len(rows), outcome=fate, error=error)
                     return
                 await asyncio.sleep(_RETRY_WRITE)
-        self._count(fate, group, settled)
+        self._count(fate, rows, settled)
 
-    async def _send(self, fate: Fate, group: list[tuple[Row, Verdict]]) -> Settled:
-        lease_id, ids = self._lease.id, [row.id for row, _ in group]
+    async def _send(self, fate: Fate, rows: list[Row], verdicts: list[Verdict]) -> Settled:
+        lease_id, ids = self._lease.id, list(map(_id, rows))
         match fate:
             case Fate.DONE:
                 return await self._store.ack(lease_id, ids)
             case Fate.RETRIED | Fate.DEAD:
-                return await self._store.fail(lease_id, [_failure(row, verdict) for row, verdict in group])
+                return await self._store.fail(lease_id, list(map(_failure, rows, verdicts)))
             case Fate.SNOOZED:
-                return await self._store.snooze(lease_id, [_snooze(row, verdict) for row, verdict in group])
+                return await self._store.snooze(lease_id, list(map(_snooze, rows, verdicts)))
             case Fate.RELEASED:
                 return await self._store.release(lease_id, ids)
 
-    def _count(self, fate: Fate, group: list[tuple[Row, Verdict]], settled: Settled) -> None:
+    def _count(self, fate: Fate, rows: list[Row], settled: Settled) -> None:
         counts = self.counts
         counts.fenced += settled.fenced
         counts.dead += settled.dead
         name = "retried" if fate is Fate.DEAD else fate.value
         setattr(counts, name, getattr(counts, name) + settled.changed - settled.dead)
-        for row, _ in group:
-            self._outstanding.pop(row.id, None)
+        self._outstanding.difference_update(map(_id, rows))
         if settled.lost:
-            for row, _ in group:
+            for row in rows:
                 if row.id in settled.lost:
                     self._jobs.lose(row)
         self._report.fenced(settled.fenced)
         # Which rows of a group were fenced is not told: then only their number is known.
         if settled.fenced:
             return
-        died = [row for row, _ in group if row.attempts >= row.max_attempts] if settled.dead else []
+        died = [row for row in rows if row.attempts >= row.max_attempts] if settled.dead else []
         if fate is Fate.RETRIED and died:
             self._report.settled(died, Fate.DEAD)
-            self._report.settled((row for row, _ in group if row.attempts < row.max_attempts), fate)
+            self._report.settled((row for row in rows if row.attempts < row.max_attempts), fate)
         else:
-            self._report.settled((row for row, _ in group), fate)
+            self._report.settled(rows, fate)
 
 
 def _failure(row: Row, verdict: Verdict) -> Failure:

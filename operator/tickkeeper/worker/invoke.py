@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import math
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
@@ -107,6 +108,8 @@ class _Seat:
         self._job: Job | None = None
         self._began = self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        #: when the timer looks
+        self._armed = math.inf
         self._late = False
         self._stopped = False
         self.over: asyncio.Future[bool] = self._loop.create_future()
@@ -123,18 +126,28 @@ class _Seat:
         # What runs here runs for each row: names are local, and a call of ours that can be spared is.
         clock, call, context, put = monotonic, self._invoker.threads.call, contextvars.copy_context, self._put
         told, timeout_of = self.task.cancelling, self._invoker.timeout_of
+        known, limit = None, 0.0
         now = clock()
         slice_ends = now + _SLICE
         for job in self._jobs:
             handler, argument = job
             self._job, self._began = job, now
-            self._deadline = deadline = now + timeout_of(handler)
+            if handler is not known:
+                known, limit = handler, timeout_of(handler)
+            self._deadline = deadline = now + limit
             # One timer for many calls: it looks at what runs when it fires.
-            if self._timer is None or self._timer.when() > deadline:
+            if deadline < self._armed:
                 self._arm(deadline)
             try:
                 if handler.is_async:
-                    value = await _within(context(), handler.call(argument))
+                    # A context of its own: what one handler sets there, the next one of the task does not see.
+                    own, call_of_it = context(), handler.call(argument)
+                    try:
+                        waited = own.run(call_of_it.send, None)
+                    except StopIteration as stop:
+                        value = stop.value
+                    else:
+                        value = await _within(own, call_of_it, waited)
                 else:
                     value = await call(handler.call, argument)
                 verdict = DONE if value is None else judge_return(_finished(value))
@@ -164,10 +177,10 @@ class _Seat:
     def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer, self._armed = self._loop.call_at(when, self._look), when
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer, self._armed = None, math.inf
         if self._job is None or self.task.done():
             return
         if monotonic() < self._deadline:
@@ -219,11 +232,12 @@ class _Seat:
 
 
 @types.coroutine
-def _within(context: contextvars.Context, call: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Await ``call`` in a context: what one handler sets there, the next one of the task does not see."""
+def _within(
+    context: contextvars.Context, call: Coroutine[Any, Any, Any], waited: Any
+) -> Generator[Any, Any, Any]:
+    """Await the rest of ``call`` in its context; ``waited`` is what it waits for first."""
     run, send, throw = context.run, call.send, call.throw
     try:
-        waited = run(send, None)
         while True:
             try:
                 value = yield waited

@@ -1,7 +1,7 @@
 """What one tick tells of its rows: metrics, and a log line for each failure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from tickkeeper.outbox.store import Row
@@ -23,14 +23,17 @@ class Report:
         self._registry = registry
         self._metrics = metrics
         self._labels: dict[str, str] = {}
+        self._took: dict[str, Callable[[float], None]] = {}
 
     def called(self, job: Job, _verdict: Verdict, seconds: float) -> None:
         """A handler has been called."""
         if self._metrics is not None:
             handler, argument = job
-            row = argument[0] if argument.__class__ is list else argument
-            label = self._labels.get(row.kind) or self._label(handler, row.kind)
-            self._metrics.handler_seconds.observe(label, seconds)
+            kind = (argument[0] if argument.__class__ is list else argument).kind
+            took = self._took.get(kind)
+            if took is None:
+                took = self._took[kind] = self._metrics.handler_seconds.of(self._label(handler, kind))
+            took(seconds)
 
     def judged(self, row: Row, verdict: Verdict) -> None:
         """What is to become of a row."""
@@ -41,6 +44,7 @@ class Report:
         """Outcomes were written."""
         if self._metrics is None:
             return
+        self._metrics.handler_seconds.fold()
         for kind, count in Counter(map(_kind, rows)).items():
             handler = self._registry.find(kind)
             if handler is not None:

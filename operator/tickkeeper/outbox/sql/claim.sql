@@ -138,17 +138,22 @@ SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
 -- The same where the first rows of a single kind are all plain, have no ordering_key and stay within max_bytes, which is
 -- what most claims find: it costs the server a third less. Otherwise nothing is taken, and one record without an id says
 -- why: 'not plain', or 'held' where rows are due and others have locked all of them, for a moment or to take them.
--- In no order: whoever asked sorts the records.
--- Index: outbox_due; the update by primary key.
-WITH batch AS MATERIALIZED (
-    SELECT o.id, o.payload_bytes,
+-- In no order: whoever asked sorts the records. What is the same for all of them is not told.
+-- By its place (ctid) a row is found without its index. It has not moved: this statement has locked it there. A row that
+-- somebody changed between the snapshot and the lock is not seen at its new place, and left to the next claim.
+-- Index: outbox_due.
+WITH pause AS MATERIALIZED (
+    SELECT NOT EXISTS (SELECT FROM {schema}.outbox_pause p
+                        WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', %(kind)s)) AS none
+),
+batch AS MATERIALIZED (
+    SELECT o.ctid AS place, o.payload_bytes,
            o.ordering_key IS NULL AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts AS plain
       FROM {schema}.outbox o
      WHERE o.tenant_id = %(tenant_id)s AND o.kind = %(kind)s
        AND o.available_at <= statement_timestamp()
        AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
-       AND (SELECT NOT EXISTS (SELECT FROM {schema}.outbox_pause p
-                                WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', %(kind)s)))
+       AND (SELECT p.none FROM pause p)
      ORDER BY o.available_at, o.id
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -162,29 +167,27 @@ taken AS (
            lease_id = %(lease_id)s,
            lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
            dedup_freed = CASE WHEN dedup_key IS NULL THEN dedup_freed ELSE id END
-     WHERE id = ANY (ARRAY(SELECT b.id FROM batch b WHERE (SELECT v.fits FROM verdict v)))
-    RETURNING id, kind, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
+     WHERE ctid = ANY (ARRAY(SELECT b.place FROM batch b WHERE (SELECT v.fits FROM verdict v)))
+    RETURNING id, payload::text, nullif(headers, '{{}}')::text, attempts, max_attempts,
               greatest(available_at, '0002-01-01+00') AS available_at,
-              least(greatest(created_at, '0002-01-01+00'), '9998-12-31+00') AS created_at, suspect, dedup_key, ordering_key
+              least(greatest(created_at, '0002-01-01+00'), '9998-12-31+00') AS created_at, dedup_key
 )
 SELECT * FROM taken
 UNION ALL
-SELECT NULL, CASE WHEN v.rows > 0 THEN 'not plain' ELSE 'held' END,
-       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT NULL, CASE WHEN v.fits IS FALSE THEN 'not plain' ELSE 'held' END, NULL, NULL, NULL, NULL, NULL, NULL
   FROM verdict v
- WHERE v.rows > 0 AND NOT v.fits
-    OR v.rows = 0 AND EXISTS (
+ WHERE NOT EXISTS (SELECT FROM taken)
+   AND (v.rows > 0 OR EXISTS (
         SELECT FROM (
             -- In the index' order: else the planner may look for any row by reading the table.
             SELECT FROM {schema}.outbox o
              WHERE o.tenant_id = %(tenant_id)s AND o.kind = %(kind)s
                AND o.available_at <= statement_timestamp()
                AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
-               AND (SELECT NOT EXISTS (SELECT FROM {schema}.outbox_pause p
-                                        WHERE p.tenant_id IN ('', %(tenant_id)s) AND p.kind IN ('', %(kind)s)))
+               AND (SELECT p.none FROM pause p)
              ORDER BY o.available_at, o.id
              LIMIT 1
-        ) due);
+        ) due));
 
 
 -- name: no_jit

@@ -5,16 +5,12 @@
 -- Index: the primary key; outbox_run for the rest.
 
 -- name: ack
--- Rows were handled: they leave.
-WITH mine AS MATERIALIZED (
-    SELECT o.id FROM {schema}.outbox o
-     WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
-     ORDER BY o.id
-       FOR UPDATE
-),
-gone AS (
+-- Rows were handled: they leave. Alone here they are not locked first, which would be a quarter of its time: nobody else
+-- changes rows under a live lease, but for a cancellation that saw them before they were claimed. Should the two meet in
+-- a deadlock, PostgreSQL ends one, and it is done again.
+WITH gone AS (
     DELETE FROM {schema}.outbox
-     WHERE id = ANY (ARRAY(SELECT m.id FROM mine m)) AND lease_id = %(lease_id)s
+     WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
     RETURNING id
 )
 SELECT count(*), 0, CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN array_agg(id) END FROM gone;
