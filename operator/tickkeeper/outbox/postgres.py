@@ -161,6 +161,7 @@ class PostgresOutbox:
 
     async def release(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:
         """See ``OutboxStore``."""
+        self._claims.walks.forget()
         return await self._settle("release", lease_id, sorted_ids(ids), lambda some: {"ids": some})
 
     async def renew(self, lease_id: UUID, ids: Sequence[int | UUID], lease: timedelta) -> Settled:
@@ -189,10 +190,10 @@ class PostgresOutbox:
         return Cancelled.of(asked, gone, held)
 
     def transaction(
-        self, lease_id: UUID, ids: Sequence[int | UUID]
+        self, lease_id: UUID, ids: Sequence[int | UUID], *, whole: bool = False
     ) -> AbstractAsyncContextManager[PostgresTransaction]:
         """See ``TransactionalStore``."""
-        return self._transactions.over(lease_id, sorted_ids(ids))
+        return self._transactions.over(lease_id, sorted_ids(ids), whole=whole)
 
     async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:
         """See ``ManagedOutbox``."""

@@ -22,6 +22,7 @@ from tickkeeper.outbox.pool import StoreConnection
 from tickkeeper.outbox.runs import MAX_RUN, Habit, Habits, share_of
 from tickkeeper.outbox.statements import Statements
 from tickkeeper.outbox.store import Claim, Failure, Row, Settled
+from tickkeeper.outbox.walk import Place, Walks
 
 #: Rows that one claim buries before it returns without rows.
 _MAX_BURIED = 100
@@ -35,8 +36,8 @@ _CHECK_EVERY = 1.0
 _MOST_TENANTS = 1_000
 
 #: Places in a claimed record.
-_ID, _KIND, _PAYLOAD, _AVAILABLE_AT, _ORDERING_KEY = 0, 1, 2, 6, 10
-_ORDER = itemgetter(_AVAILABLE_AT, _ID)
+_ID, _PAYLOAD, _AVAILABLE_AT, _ORDERING_KEY = 0, 2, 6, 10
+_ORDER, _PAYLOAD_OF = itemgetter(_AVAILABLE_AT, _ID), itemgetter(_PAYLOAD)
 
 Release = Callable[[UUID, Sequence[int]], Awaitable[object]]
 Fail = Callable[[UUID, list[Failure]], Awaitable[Settled]]
@@ -75,6 +76,7 @@ class PostgresClaims:
         self._ceiling = MAX_LIMIT
         self._habits = Habits()
         self._plain = PlainRows()
+        self.walks = Walks()
         self._checked: dict[str, float] = {}
 
     async def claim(self, wanted: Wanted) -> Claim:
@@ -128,7 +130,7 @@ class PostgresClaims:
         if unreadable:
             # Else they would come back for ever, and take the rest of their batch along each time.
             buried += (await self._fail(lease_id, unreadable)).dead
-        size = sum(len(record[_PAYLOAD]) for record in taken.records)
+        size = sum(map(len, map(_PAYLOAD_OF, taken.records)))
         return Claim(lease_id, tuple(rows), buried, alone=taken.alone and bool(rows), size=size), taken.left
 
     async def _on(self, connection: StoreConnection, wanted: Wanted, lease_id: UUID, habit: Habit) -> _Taken:
@@ -184,22 +186,45 @@ class PostgresClaims:
         """What was claimed where all that is due is plain; None where it has to be claimed with more care."""
         if not self._plain.likely(wanted.tenant_id):
             return None
-        values = {**given, "kind": wanted.kinds[0], "max_bytes": wanted.max_bytes}
-        cursor = await connection.execute(self._statements["claim_plain"], values, binary=True)
-        told = await cursor.fetchall()
+        kind = wanted.kinds[0]
+        of, began = (wanted.tenant_id, kind), time.monotonic()
+        behind = self.walks.place(of, began)
+        told = await self._told(connection, wanted, given, behind)
+        if behind is not None and (not told or told[0][0] is None):
+            behind = None
+            self.walks.over(of)
+            told = await self._told(connection, wanted, given, behind)
         if told and told[0][0] is None:
             if told[0][1] == "held":
                 return _Taken(0, False, [], left=True)
             self._plain.missed(wanted.tenant_id)
             return None
         self._plain.found(wanted.tenant_id)
-        kind = wanted.kinds[0]
         records: list[TupleRow] = [
             (row_id, kind, payload, headers, attempts, most, due, created, False, dedup, None)
             for row_id, payload, headers, attempts, most, due, created, dedup in told
         ]
         records.sort(key=_ORDER)
+        if len(records) < wanted.limit:
+            self.walks.over(of)
+        else:
+            ended, last = time.monotonic(), _ORDER(records[-1])
+            self.walks.went(of, behind=behind, last=last, rows=len(records), began=began, ended=ended)
         return _Taken(0, False, records, left=False)
+
+    async def _told(
+        self, connection: StoreConnection, wanted: Wanted, given: Mapping[str, Any], behind: Place | None
+    ) -> list[TupleRow]:
+        behind_at, behind_id = behind or ("-infinity", 0)
+        values = {
+            **given,
+            "kind": wanted.kinds[0],
+            "max_bytes": wanted.max_bytes,
+            "behind_at": behind_at,
+            "behind_id": behind_id,
+        }
+        cursor = await connection.execute(self._statements["claim_plain"], values, binary=True)
+        return await cursor.fetchall()
 
     async def _behind(self, connection: StoreConnection, given: Mapping[str, Any]) -> list[TupleRow]:
         if not given["room"] or given["max_bytes"] <= 0:

@@ -2,6 +2,8 @@
 
 The rows are locked first and deleted last. Locked is as good as deleted (claims pass over what is locked), a row whose
 handler failed needs no undoing, one deletion serves all, and the keys of ordered rows are held for the commit only.
+Where all of them stand or fall together, and have no keys, they are deleted first: that locks them as well, and spares
+a statement and a quarter of the work.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -77,15 +79,28 @@ class PostgresTransaction:
             await self._send(_UNDO)
             self._open = False
             raise
-        if self._connection.info.transaction_status == TransactionStatus.INERROR:
+        if self._status == TransactionStatus.INERROR:
             # The handler swallowed an error of the database: what it meant to do has not happened.
             await self._send(_UNDO)
             self._open = False
             raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
 
+    def check(self) -> None:
+        """Raise unless what is about to be committed is all that was done."""
+        if self._lost:
+            raise StoreUnavailable("the connection of the transaction was lost")
+        if self._status == TransactionStatus.INERROR:
+            raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
+        if self._status != TransactionStatus.INTRANS:
+            raise psycopg.errors.InvalidTransactionState("the handler ended the transaction, which is not its own")
+
+    @property
+    def _status(self) -> TransactionStatus:
+        return self._connection.info.transaction_status
+
     @property
     def _lost(self) -> bool:
-        return self._connection.info.transaction_status == TransactionStatus.UNKNOWN
+        return self._status == TransactionStatus.UNKNOWN
 
     async def _send(self, statement: str) -> None:
         try:
@@ -106,15 +121,19 @@ class PostgresTransactions:
         self._borrow = borrow
 
     @asynccontextmanager
-    async def over(self, lease_id: UUID, ids: Sequence[int]) -> AsyncIterator[PostgresTransaction]:
+    async def over(
+        self, lease_id: UUID, ids: Sequence[int], *, whole: bool = False
+    ) -> AsyncIterator[PostgresTransaction]:
         """A transaction over rows; see ``TransactionalStore``."""
         await self._statements.ready()
         async with self._borrow() as connection, connection.transaction():
             given = {"ids": array_text(ids), "lease_id": lease_id}
-            ((held,),) = await (await connection.execute(self._statements["hold"], given)).fetchall()
+            begin = self._statements["hold_gone" if whole else "hold"]
+            ((held,),) = await (await connection.execute(begin, given)).fetchall()
             work = PostgresTransaction(connection, ids, ids if held is None else held)
             yield work
-            if leaving := work.leaving:
+            work.check()
+            if (leaving := work.leaving) and not whole:
                 given = {"ids": array_text(leaving), "lease_id": lease_id}
                 ((left,),) = await (await connection.execute(self._statements["leave"], given)).fetchall()
                 if left != len(leaving):

@@ -232,8 +232,13 @@ class RowTransaction(Protocol):
 class TransactionalStore(OutboxStore, Protocol):
     """A store whose rows can leave in the transaction of their handlers' effects: exactly once, on its database."""
 
-    def transaction(self, lease_id: UUID, ids: Sequence[int | UUID]) -> AbstractAsyncContextManager[RowTransaction]:
+    def transaction(
+        self, lease_id: UUID, ids: Sequence[int | UUID], *, whole: bool = False
+    ) -> AbstractAsyncContextManager[RowTransaction]:
         """A transaction over claimed rows. It begins by locking those that are still ours under the lease.
+
+        ``whole``: all that are held are done, unless it is left with an error. That is quicker, and for rows without an
+        ordering_key.
 
         Left without an error, the rows that were ``done`` leave and all commits at once. Left with one, nothing has
         happened. The other rows stay leased, to be settled by ``fail`` and its like afterwards.

@@ -275,7 +275,9 @@ class InMemoryOutbox:
         return Cancelled.of(wanted, [each.id for each in waiting], held)
 
     @asynccontextmanager
-    async def transaction(self, lease_id: UUID, ids: Sequence[int | UUID]) -> AsyncIterator[InMemoryTransaction]:
+    async def transaction(
+        self, lease_id: UUID, ids: Sequence[int | UUID], *, whole: bool = False
+    ) -> AsyncIterator[InMemoryTransaction]:
         """See ``TransactionalStore``."""
         wanted = sorted_ids(ids)
         mine = self._mine(lease_id, wanted)
@@ -283,7 +285,7 @@ class InMemoryOutbox:
         async with locked(mine):
             yield work
         for entry in mine:
-            if entry.id in work.leaving:
+            if whole or entry.id in work.leaving:
                 self._remove(entry)
 
     async def pause(self, *, tenant_id: str | None = None, kind: str | None = None) -> None:

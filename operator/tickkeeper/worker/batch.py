@@ -167,8 +167,12 @@ class Batch:
         self._report.fenced(len(ended.fenced))
         for row in ended.fenced:
             self._jobs.lose(row)
-        for row in (*ended.done, *ended.fenced):
-            self._over(row, DONE)
+        over = [*ended.done, *ended.fenced]
+        self._judged.update(map(_id, over))
+        self._outstanding.difference_update(map(_id, over))
+        for row in over:
+            if row.ordering_key is not None:
+                self._leave(self._jobs.judged(row, DONE), lost=self._jobs.lost(row))
         self._judge_list(ended.failed)
         self._skip(rows, ended)
 
@@ -213,12 +217,6 @@ class Batch:
         self._news.set()
         if row.ordering_key is not None:
             self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
-
-    def _over(self, row: Row, verdict: Verdict) -> None:
-        """A row for which nothing is left to be written."""
-        self._judged.add(row.id)
-        self._outstanding.discard(row.id)
-        self._leave(self._jobs.judged(row, verdict), lost=self._jobs.lost(row))
 
     def _leave(self, rest: Sequence[Row], *, lost: bool) -> None:
         """The rest of a run: the write of the row before hands it back, or it is with somebody else."""

@@ -90,7 +90,7 @@ class Transactions:
 
     async def _one_by_one(self, handler: Handler, rows: Sequence[Row], known: dict[Any, Verdict]) -> Ended:
         ended = Ended()
-        async with self._transaction(rows) as work:
+        async with self._transaction(rows, whole=False) as work:
             ended.fenced += [row for row in rows if row.id in work.fenced]
             bound = _bound(handler, work)
             for row in rows:
@@ -111,21 +111,23 @@ class Transactions:
     async def _whole(self, handler: Handler, rows: Sequence[Row], known: dict[Any, Verdict]) -> Ended:
         ended = Ended()
         held: list[Row] = []
+        whole = all(row.ordering_key is None for row in rows)
         try:
-            async with self._transaction(rows) as work:
+            async with self._transaction(rows, whole=whole) as work:
                 ended.fenced += [row for row in rows if row.id in work.fenced]
                 held += [row for row in rows if row.id in work.held]
                 if held:
                     await self._call(_bound(handler, work), held, work, known)
-                    work.done(*(row.id for row in held))
+                    if not whole:
+                        work.done(*(row.id for row in held))
         except Undone as undone:
             ended.failed += [(row, undone.verdict) for row in held]
         else:
             ended.done += held
         return ended
 
-    def _transaction(self, rows: Sequence[Row]) -> "_Begin":
-        return _Begin(self._store.transaction(self._lease_id, [row.id for row in rows]))
+    def _transaction(self, rows: Sequence[Row], *, whole: bool) -> "_Begin":
+        return _Begin(self._store.transaction(self._lease_id, [row.id for row in rows], whole=whole))
 
     async def _call(self, handler: Handler, argument: Any, work: RowTransaction, known: dict[Any, Verdict]) -> None:
         """Run the handler in a task that can be cancelled by itself. Raises Undone."""

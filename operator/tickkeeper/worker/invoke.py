@@ -121,7 +121,7 @@ class _Seat:
         self._stopped = True
         self._cancel()
 
-    async def _run(self) -> bool:
+    async def _run(self) -> bool:  # noqa: C901 - in one piece, for the reason below
         """True when no job is left."""
         # What runs here runs for each row: names are local, and a call of ours that can be spared is.
         clock, call, context, put = monotonic, self._invoker.threads.call, contextvars.copy_context, self._put
@@ -232,9 +232,7 @@ class _Seat:
 
 
 @types.coroutine
-def _within(
-    context: contextvars.Context, call: Coroutine[Any, Any, Any], waited: Any
-) -> Generator[Any, Any, Any]:
+def _within(context: contextvars.Context, call: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
     """Await the rest of ``call`` in its context; ``waited`` is what it waits for first."""
     run, send, throw = context.run, call.send, call.throw
     try:

@@ -54,7 +54,8 @@ class Jobs:
         self._lost: set[Any] = set()
         if self._alike(rows):
             # What most batches are, at a fifth of the cost.
-            self._line(rows[0].kind).waiting.extend(zip(map(self._handler_of.__getitem__, map(_kind, rows)), rows))
+            handlers = map(self._handler_of.__getitem__, map(_kind, rows))
+            self._line(rows[0].kind).waiting.extend(zip(handlers, rows, strict=True))
             return
         together: dict[int, list[Row]] = defaultdict(list)
         for row in self._heads(rows, together):

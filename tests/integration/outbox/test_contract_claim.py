@@ -180,3 +180,20 @@ async def test_bad_arguments_of_a_claim(bench: Bench, changes: dict[str, object]
 async def test_ids_of_another_kind_of_store_are_refused(bench: Bench) -> None:
     with pytest.raises(ValueError, match="row id is UUID"):
         await bench.store.ack(uuid4(), [uuid4()])
+
+
+async def test_a_drain_leaves_nothing_behind_the_place_where_it_goes_on(bench: Bench) -> None:
+    rows = [(await bench.enqueue()).id for _ in range(350)]
+    seen = ids(await claim(bench, kinds=["mail"], limit=100))
+    assert seen == rows[:100]
+    rows.append((await bench.enqueue(available_at=datetime(2020, 1, 1, tzinfo=UTC))).id)
+    while taken := ids(await claim(bench, kinds=["mail"], limit=100)):
+        seen += taken
+    assert sorted(seen) == rows
+
+
+async def test_rows_handed_back_in_a_drain_come_again_at_once(bench: Bench) -> None:
+    rows = [(await bench.enqueue()).id for _ in range(250)]
+    first = await claim(bench, kinds=["mail"], limit=100)
+    await bench.store.release(first.lease_id, ids(first))
+    assert ids(await claim(bench, kinds=["mail"], limit=100)) == rows[:100]

@@ -82,7 +82,8 @@ async def test_c1_what_can_never_pass_is_given_up(postgres: PostgresBench, conne
         await claim(postgres)
 
 
-async def test_c2_writes_in_opposite_order_do_not_deadlock(postgres: PostgresBench, connection: Connection) -> None:
+async def test_c2_writes_in_opposite_order_reach_their_end(postgres: PostgresBench, connection: Connection) -> None:
+    """Acks do not lock in the order of ids, so they may meet a failure in a deadlock: one of them is done again."""
     for _ in range(10):
         await enqueue_many(connection, [NewRow("acme", "mail", number) for number in range(300)])
         # The order in the table is not the order of the ids.
@@ -98,6 +99,19 @@ async def test_c2_writes_in_opposite_order_do_not_deadlock(postgres: PostgresBen
         assert one.changed + other.changed + failed.changed == 300
         assert {each.changed + each.fenced for each in (renewed, one, other)} == {300}
         await connection.execute("DELETE FROM tickkeeper.outbox")
+
+
+async def test_c2_acks_in_opposite_order_do_not_deadlock(postgres: PostgresBench, connection: Connection) -> None:
+    for _ in range(10):
+        await enqueue_many(connection, [NewRow("acme", "mail", number) for number in range(300)])
+        await connection.execute("UPDATE tickkeeper.outbox SET headers = '{}' WHERE id % 3 = 0")
+        taken = await claim(postgres, limit=300)
+        rows, store, lease = ids(taken), postgres.store, taken.lease_id
+        renewed, one, other = await asyncio.gather(
+            store.renew(lease, rows[100:] + rows[:100], LEASE), store.ack(lease, rows), store.ack(lease, rows[::-1])
+        )
+        assert one.changed + other.changed == 300
+        assert {each.changed + each.fenced for each in (renewed, one, other)} == {300}
     await connection.execute("SELECT pg_stat_clear_snapshot()")
     cursor = await connection.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     assert await cursor.fetchone() == (0,)
@@ -221,6 +235,7 @@ async def test_a_look_that_takes_nothing_hides_no_rows_from_a_peer(postgres: Pos
     """A quick look locks what it finds; where one row is a suspect it takes none, and a peer must not think: empty."""
     rows = [(await postgres.enqueue("a")).id for _ in range(10)]
     given = {"tenant_id": "acme", "kind": "a", "limit": 500, "max_bytes": 1 << 25, "lease": 30.0, "lease_id": uuid4()}
+    given |= {"behind_at": "-infinity", "behind_id": 0}
     async with await psycopg.AsyncConnection.connect(dsn) as peer:
         await peer.execute("UPDATE tickkeeper.outbox SET suspect = true WHERE id = %s", [rows[0]])
         await peer.commit()

@@ -82,6 +82,8 @@ async def test_a_claim_reads_no_more_than_it_must(
         "weight": 8.0,
         "block": False,
         "max_bytes": 1 << 25,
+        "behind_at": "-infinity",
+        "behind_id": 0,
         "lease_id": uuid4(),
         "lease": 30,
     }

@@ -52,6 +52,8 @@ TYPES = {
     "base": "float8",
     "cap": "float8",
     "max_bytes": "bigint",
+    "behind_at": "timestamptz",
+    "behind_id": "bigint",
 }
 PLANS = ["force_custom_plan", "force_generic_plan"]
 
@@ -156,16 +158,32 @@ def test_a_claim(session: Session, tenant: str, kinds: list[str], found: int) ->
     assert session.read() <= 2 * LIMIT * len(kinds) + 2 * LIMIT
 
 
+FROM_THE_START = {"behind_at": "-infinity", "behind_id": 0}
+
+
 @pytest.mark.parametrize(("tenant", "kind", "found"), [("acme", "k0", LIMIT), ("t5000", "k1", 5), ("nobody", "k0", 0)])
 def test_a_claim_of_plain_rows(session: Session, tenant: str, kind: str, found: int) -> None:
-    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30}
+    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30, **FROM_THE_START}
     records = session.run("claim_plain", tenant_id=tenant, kind=kind, **given)
     assert len([record for record in records if record[0] is not None]) == found
     assert session.read() <= 2 * LIMIT
 
 
+def test_a_drain_goes_on_where_its_last_claim_ended(session: Session) -> None:
+    given = {"tenant_id": "acme", "kind": "k0", "limit": LIMIT, "max_bytes": 1 << 25, "lease": 30}
+    seen: list[int] = []
+    place: dict[str, Any] = FROM_THE_START
+    for turn in range(1, 6):
+        records = sorted(session.run("claim_plain", **given, **place), key=lambda record: (record[5], record[0]))
+        place = {"behind_at": records[-1][5], "behind_id": records[-1][0]}
+        seen += [record[0] for record in records]
+        # From the start each would read all that were leased before it as well.
+        assert session.read() <= turn * 2 * LIMIT
+    assert len(set(seen)) == 5 * LIMIT
+
+
 def test_a_claim_of_plain_rows_where_some_are_not(session: Session) -> None:
-    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30}
+    given = {"limit": LIMIT, "max_bytes": 1 << 25, "lease": 30, **FROM_THE_START}
     (record,) = session.run("claim_plain", tenant_id="keyed", kind="k0", **given)
     assert record[:2] == (None, "not plain")
     assert set(record[2:]) == {None}

@@ -1,6 +1,7 @@
 """Exactly once: rows leave in the transaction of their handlers' effects, on the real outbox."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -101,16 +102,18 @@ async def test_a_handler_cannot_commit(postgres: PostgresBench, connection: Conn
     assert await postgres.store.ack(taken.lease_id, ids(taken)) == Settled(1)
 
 
-async def test_a_batch_succeeds_or_fails_whole(postgres: PostgresBench, connection: Connection) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_batch_succeeds_or_fails_whole(postgres: PostgresBench, connection: Connection, whole: bool) -> None:
     taken = await taken_of(postgres, 5)
     rows = ids(taken)
 
     async def handle(*, fails: bool) -> None:
-        async with postgres.store.transaction(taken.lease_id, rows) as work:
+        async with postgres.store.transaction(taken.lease_id, rows, whole=whole) as work:
             await work.connection.execute("INSERT INTO public.effects SELECT unnest(%s::bigint[])", [rows])
             if fails:
                 raise RuntimeError("no")
-            work.done(*rows)
+            if not whole:
+                work.done(*rows)
 
     with pytest.raises(RuntimeError, match="no"):
         await handle(fails=True)
@@ -249,3 +252,36 @@ async def test_c1_handlers_run_at_read_committed_whatever_the_default(dsn: str, 
 
 async def empty(store: PostgresOutbox) -> Claim:
     return await store.claim("acme", kinds=None, limit=1, lease=LEASE)
+
+
+async def test_a_whole_has_what_is_still_ours(postgres: PostgresBench, dsn: str) -> None:
+    taken = await taken_of(postgres, 4)
+    rows = ids(taken)
+    await postgres.store.ack(taken.lease_id, rows[:1])
+    async with postgres.store.transaction(taken.lease_id, rows, whole=True) as work:
+        assert (sorted(work.held), sorted(work.fenced)) == (rows[1:], rows[:1])
+        # Nobody else is given them, and whoever holds the lease need not fear for it.
+        assert ids(await claim(postgres)) == []
+        assert await postgres.store.renew(taken.lease_id, rows[1:], LEASE) == Settled(3)
+    assert await postgres.store.stats() == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [("SELECT 1/0", psycopg.errors.InFailedSqlTransaction), ("ROLLBACK", psycopg.errors.InvalidTransactionState)],
+)
+async def test_what_was_not_committed_is_never_done(
+    postgres: PostgresBench, connection: Connection, statement: str, error: type[Exception], whole: bool
+) -> None:
+    """PostgreSQL answers the commit of a transaction that failed, or is over, without an error."""
+    taken = await taken_of(postgres, 2)
+    rows = ids(taken)
+    with pytest.raises(error):
+        async with postgres.store.transaction(taken.lease_id, rows, whole=whole) as work:
+            await act(work.connection, rows[0])
+            with suppress(psycopg.errors.DivisionByZero):
+                await work.connection.execute(statement.encode())
+            work.done(*rows)
+    assert await effects(connection) == []
+    assert await postgres.store.ack(taken.lease_id, rows) == Settled(2)

@@ -177,10 +177,10 @@ async def test_c7_a_row_that_is_no_longer_ours_has_no_effect(store: PostgresOutb
     enqueue(outbox, "pay", {"n": 1}, {"n": 2})
     transaction = store.transaction
 
-    def late(lease_id: Any, ids: Any) -> Any:
+    def late(lease_id: Any, ids: Any, **how: Any) -> Any:
         with psycopg.connect(outbox) as connection:  # the lease ran out, and somebody else has claimed one of them
             connection.execute("UPDATE tickkeeper.outbox SET lease_id = gen_random_uuid() WHERE id = %s", (min(ids),))
-        return transaction(lease_id, ids)
+        return transaction(lease_id, ids, **how)
 
     store.transaction = late  # type: ignore[method-assign]
     result = await _drain(store, _pay)
@@ -200,7 +200,7 @@ async def test_no_transaction_to_be_had_fails_the_tick_and_hands_the_rows_back(
         async def __aexit__(self, *error: object) -> None:
             pass
 
-    store.transaction = lambda lease_id, ids: Away()  # type: ignore[method-assign, assignment, return-value]
+    store.transaction = lambda *_, **__: Away()  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(StoreUnavailable, match="no connection was free"):
         await _drain(store, _pay)
     assert [(attempts, leased) for _, attempts, leased in rows(outbox)] == [(0, False)] * 2

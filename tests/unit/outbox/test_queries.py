@@ -45,7 +45,7 @@ def test_no_query_takes_the_clients_time_or_a_volatile_bound() -> None:
         assert not re.search(rb"<= clock_timestamp", text), name
 
 
-@pytest.mark.parametrize("name", ["ack", "fail", "snooze", "release", "renew", "cancel"])
+@pytest.mark.parametrize("name", ["fail", "snooze", "release", "renew", "cancel"])
 def test_c2_writes_lock_their_rows_in_the_order_of_the_ids(name: str) -> None:
     """Whatever the plan: a scan of the table finds them in another order than one of the index."""
     text = queries("tickkeeper")[name].decode()

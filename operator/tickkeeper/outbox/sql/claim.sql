@@ -138,6 +138,7 @@ SELECT (SELECT count(*) FROM buried), (SELECT h.alone FROM head h), t.*
 -- The same where the first rows of a single kind are all plain, have no ordering_key and stay within max_bytes, which is
 -- what most claims find: it costs the server a third less. Otherwise nothing is taken, and one record without an id says
 -- why: 'not plain', or 'held' where rows are due and others have locked all of them, for a moment or to take them.
+-- Only rows behind a place in the order are looked for; '-infinity' and 0 stand before all. 'held' looks at all.
 -- In no order: whoever asked sorts the records. What is the same for all of them is not told.
 -- By its place (ctid) a row is found without its index. It has not moved: this statement has locked it there. A row that
 -- somebody changed between the snapshot and the lock is not seen at its new place, and left to the next claim.
@@ -151,6 +152,7 @@ batch AS MATERIALIZED (
            o.ordering_key IS NULL AND o.lease_id IS NULL AND NOT o.suspect AND o.attempts + 1 < o.max_attempts AS plain
       FROM {schema}.outbox o
      WHERE o.tenant_id = %(tenant_id)s AND o.kind = %(kind)s
+       AND (o.available_at, o.id) > (%(behind_at)s::timestamptz, %(behind_id)s::bigint)
        AND o.available_at <= statement_timestamp()
        AND coalesce(o.lease_until, '-infinity') <= statement_timestamp()
        AND (SELECT p.none FROM pause p)

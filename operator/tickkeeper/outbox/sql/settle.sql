@@ -213,6 +213,15 @@ WITH mine AS MATERIALIZED (
 SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END FROM mine;
 
 
+-- name: hold_gone
+-- The same where all of them will leave, or none: they leave at once, and nobody sees it before the commit.
+WITH gone AS (
+    DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
+    RETURNING id
+)
+SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END FROM gone;
+
+
 -- name: leave
 -- Rows that hold has locked and that were handled leave, at the end of the same transaction.
 WITH gone AS (
