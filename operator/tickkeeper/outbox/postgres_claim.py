@@ -5,7 +5,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -261,21 +261,38 @@ def _rows(tenant_id: str, records: list[TupleRow]) -> tuple[list[Row], list[Fail
 
     Rows behind an unreadable one of their ordering key are neither: failing that one hands them back.
     """
+    with suppress(ValueError):  # else one by one, with more patience
+        return [_row(tenant_id, record, from_json) for record in records], []
     rows, unreadable = [], []
     broken: set[str | None] = set()
-    for row_id, kind, payload, headers, attempts, most, due, created, suspect, dedup, ordering in records:
+    for record in records:
+        ordering = record[_ORDERING_KEY]
         if ordering is not None and ordering in broken:
             continue
         try:
-            content, extra = _decoded(payload), _decoded(headers) if headers else {}
+            rows.append(_row(tenant_id, record, _decoded))
         except (ValueError, RecursionError) as error:
-            unreadable.append(Failure(row_id, f"the payload cannot be read: {error}", dead=True))
+            unreadable.append(Failure(record[_ID], f"the payload cannot be read: {error}", dead=True))
             broken.add(ordering)
-            continue
-        rows.append(
-            Row(row_id, tenant_id, kind, content, extra, attempts, most, due, created, suspect, dedup, ordering)
-        )
     return rows, unreadable
+
+
+def _row(tenant_id: str, record: TupleRow, decoded: Callable[[str], Any]) -> Row:
+    row_id, kind, payload, headers, attempts, most, due, created, suspect, dedup, ordering = record
+    return Row(
+        row_id,
+        tenant_id,
+        kind,
+        decoded(payload),
+        decoded(headers) if headers else {},
+        attempts,
+        most,
+        due,
+        created,
+        suspect,
+        dedup,
+        ordering,
+    )
 
 
 def _decoded(text: str) -> Any:

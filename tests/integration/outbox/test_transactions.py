@@ -277,11 +277,15 @@ async def test_what_was_not_committed_is_never_done(
     """PostgreSQL answers the commit of a transaction that failed, or is over, without an error."""
     taken = await taken_of(postgres, 2)
     rows = ids(taken)
-    with pytest.raises(error):
+
+    async def handle() -> None:
         async with postgres.store.transaction(taken.lease_id, rows, whole=whole) as work:
             await act(work.connection, rows[0])
             with suppress(psycopg.errors.DivisionByZero):
                 await work.connection.execute(statement.encode())
             work.done(*rows)
+
+    with pytest.raises(error):
+        await handle()
     assert await effects(connection) == []
     assert await postgres.store.ack(taken.lease_id, rows) == Settled(2)
