@@ -16,11 +16,13 @@ from tickkeeper.outbox.sampler_walk import Part, Walk
 #: Counts are exact up to it; beyond it they mean "at least".
 COUNTED = 10_000
 #: Tenants with their kinds that one statement steps through.
-_STEPS = 2_500
+_STEPS = 1_000
 #: Of those with due rows so many are asked whether they have others, too.
-_ASKED = 1_000
+_ASKED = 400
+#: Rows of a part that are looked at in the table, where their leases stand: most are on a page of their own.
+_LOOKED = 2_000
 #: Statements of a sample that is taken once and not every 15 s, and how long they may take in all.
-_PARTS_AT_ONCE = 40
+_PARTS_AT_ONCE = 100
 _SECONDS_AT_ONCE = 4.0
 #: Seconds for each statement.
 STATEMENT_SECONDS = 1.0
@@ -51,7 +53,7 @@ class Sample:
     ``oldest_created``: since the oldest row was enqueued that has been due at some time.
     ``expired``: rows whose lease ran out and that nobody claimed since, and how long ago the first did.
     ``tenants``: who has rows; ``every_tenant`` is False where there are more, or the time was up.
-    Of an outbox with more than 2,500 tenants and kinds each sample looks at a part, and tells of the last whole round.
+    Of an outbox with more than 1,000 tenants and kinds each sample looks at a part, and tells of the last whole round.
     """
 
     ready: int = 0
@@ -137,7 +139,8 @@ class OutboxSampler:
 
         async def next_part(look: Look, sample: Sample) -> Sample:
             tenant, kind = self._walk.behind
-            given = {"bound": COUNTED, "pairs": _STEPS, "asked": _ASKED, "last_tenant": tenant, "last_kind": kind}
+            given = {"bound": COUNTED, "looked": _LOOKED, "pairs": _STEPS, "asked": _ASKED}
+            given |= {"last_tenant": tenant, "last_kind": kind}
             self._walk.add(Part.read(await look.one("sample_heads", **given), sample.taken_at))
             return sample
 

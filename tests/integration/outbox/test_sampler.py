@@ -116,6 +116,23 @@ async def test_beyond_the_bound_counts_say_at_least(
     assert 3600 <= sample.oldest_due < 3700
 
 
+async def test_beyond_the_bound_a_run_is_told_from_what_waits_behind_it(
+    sampler: OutboxSampler, postgres: PostgresBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "COUNTED", 10)
+    for _ in range(12):
+        await postgres.enqueue(tenant="ready")
+    await postgres.enqueue(tenant="later", delay=HOUR)
+    for _ in range(9):
+        await postgres.enqueue(tenant="keyed", ordering_key="k")
+    run = await postgres.store.claim("keyed", kinds=None, limit=5, lease=LEASE)
+    assert len(run.rows) == 5
+    sample = await taken(sampler)
+    assert not sample.exact
+    # Ten due rows were counted, of which the first of the key is leased.
+    assert (sample.ready, sample.leased, sample.scheduled, sample.behind) == (9, 5, 1, 4)
+
+
 async def test_of_many_tenants_each_sample_sees_some(
     dsn: str, connection: "psycopg.AsyncConnection[Any]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,8 +255,9 @@ async def test_it_reads_no_more_than_its_bounds(
     async def look(look: Look) -> tuple[int, int]:
         before = await counted(look)
         await look.one("sample_first", bound=COUNTED)
-        await look.one("sample_heads", bound=COUNTED, pairs=2_500, asked=1_000, last_tenant=None, last_kind=None)
-        await look.one("sample_heads", bound=COUNTED, pairs=2_500, asked=1_000, last_tenant="b", last_kind="z")
+        given = {"bound": COUNTED, "looked": 2_000, "pairs": 2_500, "asked": 1_000}
+        await look.one("sample_heads", **given, last_tenant=None, last_kind=None)
+        await look.one("sample_heads", **given, last_tenant="b", last_kind="z")
         after = await counted(look)
         return after[0] - before[0], after[1] - before[1]
 
@@ -253,5 +271,5 @@ async def test_it_reads_no_more_than_its_bounds(
     async with OutboxLooks(dsn) as looks:
         scans, rows = await looks.run(look, seconds=30)
         assert scans == 0
-        # the first rows; twice due ones, those that wait, and a step for each of 2,001 tenants
-        assert rows <= 5 * COUNTED + 2 * 2 * 2_001
+        # the first rows; twice due ones, their leases, those that wait, and a step for each of 2,001 tenants
+        assert rows <= 5 * COUNTED + 2 * 2_000 + 2 * 2 * 2_001

@@ -38,8 +38,8 @@ SELECT count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = '
 
 -- name: sample_heads
 -- The same of a part of a larger outbox: so many tenants and kinds behind a given one, each by its earliest row, and up to
--- a bound of their rows that are due and of the others, so counts say "at least". And where the part ends, null at the end
--- of all.
+-- a bound of their rows that are due and of the others, so counts say "at least". These are counted in the index alone;
+-- which of them are leased stands in the table, where fewer are looked at. And where the part ends, null at the end of all.
 -- Index: outbox_due (a loose scan, then a range for each tenant and kind).
 WITH RECURSIVE found (tenant_id, kind, due, fresh) AS (
     (SELECT o.tenant_id, o.kind, o.available_at, o.tenant_id IS DISTINCT FROM %(last_tenant)s::text FROM {schema}.outbox o
@@ -63,12 +63,10 @@ every AS (
       FROM heads h
 ),
 due AS (
-    SELECT count(*) FILTER (WHERE r.lease_until > statement_timestamp()) AS leased, count(*) AS every,
-           count(*) FILTER (WHERE r.lease_until <= statement_timestamp()) AS expired,
-           min(r.lease_until) FILTER (WHERE r.lease_until <= statement_timestamp()) AS ended
-      FROM (SELECT r.lease_until FROM heads h
+    SELECT count(*) AS every
+      FROM (SELECT FROM heads h
              CROSS JOIN LATERAL (
-                SELECT o.lease_until FROM {schema}.outbox o
+                SELECT FROM {schema}.outbox o
                  WHERE o.tenant_id = h.tenant_id AND o.kind = h.kind AND o.available_at <= statement_timestamp()
                  ORDER BY o.available_at, o.id
                  LIMIT %(bound)s
@@ -76,28 +74,57 @@ due AS (
              WHERE h.due <= statement_timestamp()
              LIMIT %(bound)s) r
 ),
-later AS (
-    SELECT count(*) FILTER (WHERE r.due_at IS NULL) AS scheduled,
-           count(*) FILTER (WHERE r.lease_until > statement_timestamp()) AS leased,
-           count(*) FILTER (WHERE r.due_at IS NOT NULL
-                              AND coalesce(r.lease_until, '-infinity') <= statement_timestamp()) AS behind
-      FROM (SELECT r.lease_until, r.due_at
-              FROM (SELECT h.tenant_id, h.kind FROM heads h WHERE h.due > statement_timestamp()
-                    UNION ALL
-                    -- Beside due rows there may be others: asking every tenant would cost as much as finding them all did.
-                    (SELECT h.tenant_id, h.kind FROM heads h WHERE h.due <= statement_timestamp() LIMIT %(asked)s)) h
+held AS (
+    SELECT count(*) FILTER (WHERE r.lease_until > statement_timestamp()) AS leased,
+           count(*) FILTER (WHERE r.lease_until <= statement_timestamp()) AS expired,
+           min(r.lease_until) FILTER (WHERE r.lease_until <= statement_timestamp()) AS ended
+      FROM (SELECT r.lease_until FROM heads h
              CROSS JOIN LATERAL (
-                SELECT o.lease_until, o.due_at FROM {schema}.outbox o
-                 WHERE o.tenant_id = h.tenant_id AND o.kind = h.kind AND o.available_at > statement_timestamp()
+                SELECT o.lease_until FROM {schema}.outbox o
+                 WHERE o.tenant_id = h.tenant_id AND o.kind = h.kind AND o.available_at <= statement_timestamp()
                  ORDER BY o.available_at, o.id
-                 LIMIT %(bound)s
+                 LIMIT %(looked)s
              ) r
-             LIMIT %(bound)s) r
+             WHERE h.due <= statement_timestamp()
+             LIMIT %(looked)s) r
+),
+later AS MATERIALIZED (
+    SELECT h.tenant_id, h.kind, r.available_at
+      FROM (SELECT h.tenant_id, h.kind FROM heads h WHERE h.due > statement_timestamp()
+            UNION ALL
+            -- Beside due rows there may be others: asking every tenant would cost as much as finding them all did.
+            (SELECT h.tenant_id, h.kind FROM heads h WHERE h.due <= statement_timestamp() LIMIT %(asked)s)) h
+     CROSS JOIN LATERAL (
+        SELECT o.available_at FROM {schema}.outbox o
+         WHERE o.tenant_id = h.tenant_id AND o.kind = h.kind AND o.available_at > statement_timestamp()
+         ORDER BY o.available_at, o.id
+         LIMIT %(bound)s
+     ) r
+     LIMIT %(bound)s
+),
+-- Those behind another row have no time of their own (infinity); a run takes them along under its lease.
+along AS (
+    SELECT count(*) AS leased
+      FROM (SELECT r.lease_until
+              FROM (SELECT DISTINCT l.tenant_id, l.kind FROM later l WHERE l.available_at = 'infinity') h
+             CROSS JOIN LATERAL (
+                SELECT o.lease_until FROM {schema}.outbox o
+                 WHERE o.tenant_id = h.tenant_id AND o.kind = h.kind AND o.available_at = 'infinity'
+                 ORDER BY o.available_at, o.id
+                 LIMIT %(looked)s
+             ) r
+             LIMIT %(looked)s) r
+     WHERE r.lease_until > statement_timestamp()
+),
+others AS (
+    SELECT count(*) FILTER (WHERE l.available_at < 'infinity') AS scheduled,
+           count(*) FILTER (WHERE l.available_at = 'infinity') AS behind
+      FROM later l
 )
-SELECT d.every - d.leased, d.leased + l.leased, l.scheduled, l.behind,
-       extract(epoch FROM clock_timestamp() - e.due)::float8, d.expired,
-       extract(epoch FROM clock_timestamp() - d.ended)::float8, coalesce(e.tenants, '{{}}'), p.tenant_id, p.kind
-  FROM every e CROSS JOIN due d CROSS JOIN later l
+SELECT d.every - h.leased, h.leased + a.leased, t.scheduled, greatest(t.behind - a.leased, 0),
+       extract(epoch FROM clock_timestamp() - e.due)::float8, h.expired,
+       extract(epoch FROM clock_timestamp() - h.ended)::float8, coalesce(e.tenants, '{{}}'), p.tenant_id, p.kind
+  FROM every e CROSS JOIN due d CROSS JOIN held h CROSS JOIN along a CROSS JOIN others t
   LEFT JOIN LATERAL (
     SELECT h.tenant_id, h.kind FROM heads h WHERE e.pairs = %(pairs)s ORDER BY h.tenant_id DESC, h.kind DESC LIMIT 1
   ) p ON true;
