@@ -10,7 +10,7 @@ from benchmarks.outbox.stage import Stage
 
 #: The largest run may be so much faster than the slowest, in parts of the median, before all are run again.
 _SPREAD = 0.25
-_LANES = 2
+_LANES = 3
 
 
 def play(sizes: Sizes) -> Row:
