@@ -215,6 +215,13 @@ def test_a_pool_of_mnemoras_is_given_what_its_worker_reads(monkeypatch: pytest.M
         assert build_sampler(settings) is None
 
 
+def test_dead_rows_block_their_keys_where_there_are_keys() -> None:
+    pools = [{"name": "a"}, {"name": "b", "deadHeads": "skip"}, {"name": "c", "store": "mnemora"}]
+    objects = render(case("trial") | {"workerDefaults": {"deadHeads": "block"}, "workers": pools})
+    given = [_env(objects, f"t-tickkeeper-worker-{name}").get("TICKKEEPER_DEAD_HEADS") for name in "abc"]
+    assert [each and each["value"] for each in given] == ["block", None, None]
+
+
 @pytest.mark.parametrize(
     ("stores", "migrates"),
     [([], True), (["tickkeeper"], True), (["mnemora", "tickkeeper"], True), (["mnemora", "mnemora"], False)],

@@ -59,6 +59,7 @@ def test_a_misspelt_key_of_a_pool_is_refused() -> None:
         ((), "workers", [{"name": "a", "queues": ["a:b"]}]),
         ((), "workers", [{"name": "a", "store": "other"}]),
         ((), "workers", [{"name": "a", "leaseSeconds": 0.5}]),
+        ((), "workers", [{"name": "a", "deadHeads": "wait"}]),
         (("operator",), "sweepSeconds", 0.1),
         (("operator",), "logLevel", "loud"),
         (("operator",), "replicas", -1),

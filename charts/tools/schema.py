@@ -55,6 +55,7 @@ _SHAPES = {
     "logFormat": {"enum": ["json", "console"]},
     "store": {"enum": ["tickkeeper", "mnemora"]},
     "concurrencyPolicy": {"enum": ["Forbid", "Allow"]},
+    "deadHeads": {"enum": ["skip", "block"]},
     "replicas": {"type": "integer", "minimum": 0},
     "redisPorts": _PORTS,
     "postgresPorts": _PORTS,
