@@ -161,8 +161,10 @@ class PostgresOutbox:
 
     async def release(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:
         """See ``OutboxStore``."""
-        self._claims.walks.forget()
-        return await self._settle("release", lease_id, sorted_ids(ids), lambda some: {"ids": some})
+        try:
+            return await self._settle("release", lease_id, sorted_ids(ids), lambda some: {"ids": some})
+        finally:
+            self._claims.walks.forget()
 
     async def renew(self, lease_id: UUID, ids: Sequence[int | UUID], lease: timedelta) -> Settled:
         """See ``OutboxStore``."""
