@@ -143,7 +143,8 @@ class TickSpec(SpecModel):
     time_budget_ms: Annotated[int, Field(ge=TIME_BUDGET_MS.least, le=TIME_BUDGET_MS.most), WHOLE_NUMBER] | None = Field(
         default=None,
         description="How long, in milliseconds, one tick may go on claiming rows, 10 milliseconds to 1 day. When "
-        "absent, the worker derives it from the interval of the schedule.",
+        "absent, it is the interval, 1 second to 1 minute, or 30 seconds for a cron schedule; with concurrencyPolicy "
+        "Forbid a tick then goes on until nothing is left, for as long as its worker has slots to spare.",
     )
 
     def options(self) -> TickOptions:

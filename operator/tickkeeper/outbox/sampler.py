@@ -139,9 +139,9 @@ class OutboxSampler:
 
         async def next_part(look: Look, sample: Sample) -> Sample:
             tenant, kind = self._walk.behind
-            given = {"bound": COUNTED, "looked": _LOOKED, "pairs": _STEPS, "asked": _ASKED}
-            given |= {"last_tenant": tenant, "last_kind": kind}
-            self._walk.add(Part.read(await look.one("sample_heads", **given), sample.taken_at))
+            bounds = {"bound": COUNTED, "looked": _LOOKED, "pairs": _STEPS, "asked": _ASKED}
+            record = await look.one("sample_heads", **bounds, last_tenant=tenant, last_kind=kind)
+            self._walk.add(Part.read(record, sample.taken_at))
             return sample
 
         if sample.exact:

@@ -116,7 +116,7 @@ class WorkerProcess:
         )
 
     def _queue(self, name: str, bench: Bench) -> tuple[QueueRunner, TickProcessor]:
-        processor = TickProcessor(bench, prefix=self._settings.prefix, queue=name)
+        processor = TickProcessor(bench, prefix=self._settings.prefix, queue=name, slots=self._settings.concurrency)
         runner = QueueRunner(
             name,
             processor,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,6 +27,10 @@ from tickkeeper.worker.tick import TickResult, drain
 _HAND_BACK = 4.0
 
 
+def _never() -> bool:
+    return False
+
+
 class TickFailed(Exception):
     """The tick could not be worked; the text is shown in BullMQ's tools and carries no credential."""
 
@@ -49,10 +53,11 @@ class Bench:
 
 
 class TickProcessor:
-    """bullmq's processor for one queue. ``stop`` and ``cut`` end the ticks that run."""
+    """bullmq's processor for one queue, of which ``slots`` run at once. ``stop`` and ``cut`` end the ticks that run."""
 
-    def __init__(self, bench: Bench, *, prefix: str, queue: str) -> None:
+    def __init__(self, bench: Bench, *, prefix: str, queue: str, slots: int = 1) -> None:
         self._bench = bench
+        self._slots = slots
         self._prefix = prefix
         self._queue = queue
         self._stops: set[Stop] = set()
@@ -111,12 +116,20 @@ class TickProcessor:
             holding = asyncio.create_task(running.hold(), name="running key")
             holding.add_done_callback(lambda _task: stop.soft("lost"))
             try:
-                return await self._drain(data.tenant_id, limits, stop)
+                # Its successors are skipped meanwhile: what it leaves would wait for the slot after.
+                goes_on = _never if limits.firm else self._has_slots_free
+                return await self._drain(data.tenant_id, limits, stop, goes_on)
             finally:
                 holding.cancel()
                 await asyncio.shield(running.release())
 
-    async def _drain(self, tenant_id: str, limits: Limits, stop: Stop) -> TickResult:
+    def _has_slots_free(self) -> bool:
+        """Then no tick waits for one of ours."""
+        return self.running < self._slots
+
+    async def _drain(
+        self, tenant_id: str, limits: Limits, stop: Stop, goes_on: Callable[[], bool] = _never
+    ) -> TickResult:
         bench = self._bench
         task = asyncio.create_task(
             drain(
@@ -127,6 +140,7 @@ class TickProcessor:
                 limits=limits,
                 stop=stop,
                 metrics=bench.metrics,
+                goes_on=goes_on,
             ),
             name=f"drain {tenant_id}",
         )

@@ -55,9 +55,16 @@ class Report:
         if self._metrics is not None and count:
             self._metrics.rows_fenced.inc(count)
 
-    def buried(self, count: int) -> None:
+    def buried(self, tenant: str, count: int) -> None:
         """Rows went to the dead letters in a claim, without a handler."""
-        if self._metrics is not None and count:
+        if not count:
+            return
+        _log.warning(
+            "rows went to the dead letters: their last attempt gave no answer; see tickkeeper outbox dead",
+            tenant=tenant,
+            rows=count,
+        )
+        if self._metrics is not None:
             self._metrics.rows_buried.inc(count)
 
     def claimed(self, rows: int, seconds: float) -> None:

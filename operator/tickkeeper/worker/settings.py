@@ -71,7 +71,7 @@ class WorkerSettings(BaseSettings):
         le=86_400,
         description=f"default: {DEFAULT_LEASE.seconds}, or {MNEMORA_LEASE.seconds} with the store mnemora",
     )
-    time_budget_seconds: float = Field(30.0, ge=0.01, le=86_400, description="for ticks whose interval is unknown")
+    time_budget_seconds: float = Field(30.0, ge=0.01, le=86_400, description="of ticks without an interval (cron)")
     default_tenant: OptionalText = Field(None, max_length=128, description="tenant of ticks that carry none")
     concurrency_policy: Literal["Forbid", "Allow"] = Field("Forbid", description="for ticks that carry none")
 

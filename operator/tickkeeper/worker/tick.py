@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import cast
 from uuid import UUID
@@ -25,6 +26,12 @@ _log = get_logger(__name__)
 _NOTHING = UUID(int=0)
 #: Kinds that one line of the log names.
 _MOST_NAMED = 20
+#: After how many seconds of a batch, or after the budget if that is longer, another claim is made beside it.
+_LOOK_BESIDES = 1.0
+
+
+def _never() -> bool:
+    return False
 
 
 class TickResult(BaseModel):
@@ -32,8 +39,9 @@ class TickResult(BaseModel):
 
     ``claimed`` = done + retried + dead + snoozed + released + fenced, but for rows that went to the dead letters
     without a handler (``dead`` counts them too). ``fenced``: no longer ours when their outcome was to be written.
-    ``unsupported``: ready rows of kinds that no handler here takes; they stay where they are. ``oldestAgeSeconds``:
-    age of the oldest row still ready. ``ended``: empty, budget, shutdown, lost (the running key), or skipped.
+    ``unsupported``: ready rows that stay, where some are of kinds that no handler here takes (paused ones count too).
+    ``oldestAgeSeconds``: age of the oldest row still ready. ``ended``: empty, budget, shutdown, lost (the running
+    key), or skipped.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
@@ -62,13 +70,17 @@ async def drain(
     limits: Limits | None = None,
     stop: Stop | None = None,
     metrics: WorkerMetrics | None = None,
+    goes_on: Callable[[], bool] = _never,
 ) -> TickResult:
     """Claim and handle batches of one tenant until none is left, the budget is used, or ``stop`` says so.
+
+    ``goes_on``: asked beyond the budget, whether to go on all the same. Where a batch takes long, what became due
+    meanwhile is claimed beside it, in a lane that is free.
 
     Rows whose handler fails do not fail the tick. Raises StoreUnavailable or SchemaError when the outbox cannot
     be read or written; rows whose outcome was not written come back after their lease.
     """
-    drained = _Drain(store, tenant_id, registry, invoker, limits or Limits(), stop or Stop(), metrics)
+    drained = _Drain(store, tenant_id, registry, invoker, limits or Limits(), stop or Stop(), metrics, goes_on)
     return await drained.run()
 
 
@@ -82,6 +94,7 @@ class _Drain:
         limits: Limits,
         stop: Stop,
         metrics: WorkerMetrics | None,
+        goes_on: Callable[[], bool],
     ) -> None:
         self._store = store
         self._tenant = tenant_id
@@ -90,6 +103,7 @@ class _Drain:
         self._limits = limits
         self._lease = limits.lease or store.default_lease
         self._stop = stop
+        self._goes_on = goes_on
         self._report = Report(registry, metrics)
         self._seats = asyncio.Semaphore(limits.concurrency)
         self._lanes_left: set[asyncio.Task[str | None]] = set()
@@ -128,7 +142,10 @@ class _Drain:
         end = ""
         try:
             while self._lanes_left:
-                done, _ = await asyncio.wait(self._lanes_left, return_when=asyncio.FIRST_COMPLETED)
+                pause = max(_LOOK_BESIDES, self._limits.budget.total_seconds())
+                done, _ = await asyncio.wait(self._lanes_left, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if not done and len(self._working) < self._limits.lanes and self._over(began) is None:
+                    self._start(began)
                 self._lanes_left -= done
                 for lane in done:
                     if failed := lane.exception():
@@ -161,18 +178,22 @@ class _Drain:
         """This lane counts no more."""
         self._working.discard(cast("asyncio.Task[str | None]", asyncio.current_task()))
 
+    def _over(self, began: float, *, empty: bool = False) -> str | None:
+        return ended(
+            stop_reason=self._stop.reason,
+            elapsed=time.monotonic() - began,
+            budget=self._limits.budget,
+            empty=empty or self._failed,
+            goes_on=self._goes_on(),
+        )
+
     async def _batches(self, began: float) -> str | None:
         """Claim and work batches, one after the other; returns what ended it, None where it makes way."""
         empty, tried, pressure = False, False, self._invoker.pressure
 
         def over() -> str | None:
-            return ended(
-                stop_reason=self._stop.reason,
-                # On a busy machine the smallest budget is over before the first claim: each tick makes one.
-                elapsed=time.monotonic() - began if tried else 0.0,
-                budget=self._limits.budget,
-                empty=empty or self._failed,
-            )
+            # On a busy machine the smallest budget is over before the first claim: each tick makes one.
+            return self._over(began if tried else time.monotonic(), empty=empty)
 
         while not (end := over()):
             tried = True
@@ -186,7 +207,7 @@ class _Drain:
                 since = time.monotonic()
                 claim = Claim(_NOTHING) if not kinds else await self._claim(kinds)
                 self._counts.dead += claim.buried
-                self._report.buried(claim.buried)
+                self._report.buried(self._tenant, claim.buried)
                 # Two rows that come alone do not share one process, nor does one take the other lanes' rows along. The
                 # later one goes back unharmed: a claimed row that waits would share the fate of the one that runs.
                 makes_way = claim.alone and len(self._working) > 1

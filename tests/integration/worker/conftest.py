@@ -42,7 +42,9 @@ class Rig:
             running_ttl=options.pop("running_ttl", 30.0),
         )
         self.queue = options.pop("queue", "ticks")
-        self.processor = TickProcessor(bench, prefix=options.get("prefix", "bull"), queue=self.queue)
+        self.processor = TickProcessor(
+            bench, prefix=options.get("prefix", "bull"), queue=self.queue, slots=options.get("concurrency", 1)
+        )
         self.runner = QueueRunner(
             self.queue,
             options.pop("process", self.processor),

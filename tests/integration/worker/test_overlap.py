@@ -3,9 +3,12 @@
 import asyncio
 import time
 
+import pytest
+
 from tests.integration.worker.conftest import schedule, until
 from tests.unit.worker.fakes import FakeOutbox, row
 from tickkeeper.bullmq.clients import connect
+from tickkeeper.worker.limits import Limits
 from tickkeeper.worker.overlap import Running, running_key
 
 KEY = running_key("bull", "ticks", "tick.acme")
@@ -41,8 +44,6 @@ class _Endless(FakeOutbox):
 
 def _options(meter):
     from datetime import timedelta
-
-    from tickkeeper.worker.limits import Limits
 
     return {
         "handlers": {"mail.send": meter},
@@ -179,3 +180,25 @@ async def test_release_does_not_wait_for_a_redis_that_is_away(own_redis):
     finally:
         own_redis.thaw()
         await client.aclose()
+
+
+@pytest.mark.parametrize("slots", [4, 1])
+async def test_a_backlog_is_drained_beyond_the_budget_while_nobody_waits(work, ticks, slots):
+    """The budget is the interval, and the slot that comes while a tick runs is skipped: half of them would be lost."""
+
+    async def slow(_row):
+        await asyncio.sleep(0.25)
+
+    store = FakeOutbox(*(row(number) for number in range(30)))
+    limits = Limits(batch_size=5, lanes=1)
+
+    async def delivered():
+        return [job.returnvalue["done"] for job in await ticks.getCompleted() if job.returnvalue["done"]]
+
+    async def all_told():
+        return sum(await delivered()) == 30
+
+    async with work(store, handlers={"mail.send": slow}, concurrency=slots, limits=limits):
+        await schedule(ticks, 1000)
+        await until(all_told, 30)
+    assert (max(await delivered()) == 30) is (slots > 1)

@@ -16,6 +16,7 @@ from tests.unit.worker.fakes import FakeOutbox, eventually, row
 from tickkeeper.api.tick import TickOptions
 from tickkeeper.outbox.store import SchemaError, StoreUnavailable
 from tickkeeper.telemetry.metrics import WorkerMetrics
+from tickkeeper.worker import tick
 from tickkeeper.worker.handlers import Kinds, Registry, as_handler
 from tickkeeper.worker.invoke import Invoker
 from tickkeeper.worker.limits import Limits, budget_of, ended, limits_of
@@ -31,6 +32,10 @@ def _registry(**handlers):
 
 async def _done(row):
     pass
+
+
+def _new(number):
+    return replace(row(number), attempts=0)
 
 
 async def _drain(store, registry, **options):
@@ -197,6 +202,46 @@ async def test_the_budget_ends_claiming_not_handling():
         store, _registry(mail_send=handler), limits=Limits(batch_size=5, budget=timedelta(milliseconds=10), lanes=1)
     )
     assert (result.ended, result.claimed, result.done) == ("budget", 5, 5)
+
+
+async def test_beyond_its_budget_it_goes_on_while_nobody_waits():
+    store = FakeOutbox(*(row(n) for n in range(30)))
+    limits = Limits(batch_size=5, budget=timedelta(microseconds=1), lanes=1)
+    result = await _drain(store, _registry(mail_send=_done), limits=limits, goes_on=lambda: len(store.acked) < 15)
+    assert (result.ended, result.done) == ("budget", 15)
+    result = await _drain(store, _registry(mail_send=_done), limits=limits, goes_on=lambda: True)
+    assert (result.ended, result.done) == ("empty", 15)
+
+
+async def test_a_batch_that_takes_long_does_not_hold_up_what_is_due_meanwhile(monkeypatch):
+    monkeypatch.setattr(tick, "_LOOK_BESIDES", 0.01)
+    store, over = FakeOutbox(row(1)), asyncio.Event()
+
+    async def handler(row):
+        if row.id == 1:
+            await over.wait()
+
+    limits = Limits(budget=timedelta(milliseconds=1))
+    draining = asyncio.create_task(_drain(store, _registry(mail_send=handler), limits=limits, goes_on=lambda: True))
+    for number in (2, 3):
+        store.rows[number] = _new(number)
+        await eventually(lambda number=number: number in store.acked)
+    assert not draining.done()
+    over.set()
+    assert (await draining).done == 3
+    assert store.acked == [2, 3, 1]
+
+
+async def test_beside_a_long_batch_nothing_is_claimed_beyond_the_budget(monkeypatch):
+    monkeypatch.setattr(tick, "_LOOK_BESIDES", 0.01)
+    store = FakeOutbox(row(1))
+
+    async def handler(row):
+        store.rows[2] = _new(2)
+        await asyncio.sleep(0.05)
+
+    result = await _drain(store, _registry(mail_send=handler), limits=Limits(budget=timedelta(milliseconds=1)))
+    assert (result.ended, result.done) == ("budget", 1)
 
 
 async def test_the_smallest_budget_is_good_for_one_batch():
@@ -523,7 +568,7 @@ def test_the_budget_follows_from_the_interval(budget_ms, every_ms, seconds):
 def test_the_ticks_options_win():
     tick = TickOptions(kinds=("a", "b.*"), lease_ms=2000, batch_size=3, time_budget_ms=40)
     limits = limits_of(tick, every_ms=100, defaults=Limits(concurrency=2))
-    assert limits == Limits(Kinds.of("a", "b.*"), timedelta(seconds=2), 3, timedelta(milliseconds=40), 2)
+    assert limits == Limits(Kinds.of("a", "b.*"), timedelta(seconds=2), 3, timedelta(milliseconds=40), 2, firm=True)
 
 
 def test_kinds_that_are_no_pattern_are_refused():
@@ -827,3 +872,17 @@ async def test_a_second_lane_starts_again_after_one_has_ended():
     result = await _drain(store, _registry(mail_send=handler), limits=Limits(batch_size=10, lanes=2, concurrency=2))
     assert result.done == 60
     assert most == 20
+
+
+async def test_rows_that_a_claim_buries_are_told():
+    store = FakeOutbox(row(1))
+    claim = store.claim
+
+    async def burying(tenant, **wanted):
+        return replace(await claim(tenant, **wanted), buried=0 if store.acked else 2)
+
+    store.claim = burying
+    with capture_logs() as logs:
+        result = await _drain(store, _registry(mail_send=_done), limits=Limits(lanes=1))
+    assert (result.done, result.dead) == (1, 2)
+    assert [(entry["tenant"], entry["rows"]) for entry in logs if "gave no answer" in entry["event"]] == [("acme", 2)]
