@@ -123,8 +123,10 @@ def replay(
     schema: Schema = DEFAULT_SCHEMA,
     as_json: AsJson = False,
 ) -> None:
-    """Put dead letters back into the outbox, with their own ids and all their attempts."""
-    if every == bool(ids or tenant or kind):
+    """Put dead letters back into the outbox, under their own ids, with their attempts afresh."""
+    if every and (ids or tenant or kind):
+        refuse(["--all: must be without ids, --tenant and --kind"])
+    if not (every or ids or tenant or kind):
         refuse(["say which dead letters to replay: ids, --tenant or --kind, or else --all"])
 
     async def replay_known(store: PostgresOutbox) -> tuple[Replayed, Named]:
@@ -135,7 +137,7 @@ def replay(
     done, named = ask(schema, replay_known)
     skipped = f"skipped {len(done.skipped)}, their dedup_key has a row in the outbox: {some(done.skipped)}"
     if as_json:
-        print_json(dataclasses.asdict(done))
+        print_json(dataclasses.asdict(done) | named.as_json())
     else:
         typer.echo(f"replayed {done.replayed}")
         if done.skipped and not ids:
@@ -173,7 +175,7 @@ def purge(
 
     purged, named = ask(schema, purge_known)
     if as_json:
-        print_json({"purged": purged})
+        print_json({"purged": purged} | named.as_json())
     else:
         typer.echo(f"purged {purged}")
     named.judge()

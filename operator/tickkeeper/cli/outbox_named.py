@@ -29,6 +29,10 @@ class Named:
         self._left = [each for each in self._dead if each not in skipped and await _is_dead(store, each)]
         return self
 
+    def as_json(self) -> dict[str, list[int]]:
+        """What was not done: no such dead letter, or one that the other options do not fit."""
+        return {"absent": list(self._absent), "left": list(self._left)}
+
     def judge(self, *faults: str) -> None:
         """Exit with 1 and one line where not all of them were done, or where there are other ``faults``."""
         told = list(faults)

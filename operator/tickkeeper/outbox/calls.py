@@ -64,7 +64,7 @@ class Calls:
         self._limit = call_timeout
         self._connect_error: Exception | None = None
 
-        def pool(least: int, most: int) -> Pool:
+        def pool(least: int, most: int, *, lent: bool = False) -> Pool:
             return make_pool(
                 dsn,
                 min_size=least,
@@ -72,11 +72,12 @@ class Calls:
                 timeout=pool_timeout,
                 connect_timeout=connect_timeout,
                 report=self._note_connect,
+                lent=lent,
             )
 
         self._pool = pool(min_size, max_size)
         #: Apart, since handlers decide how long they keep one: acks and renewals must not wait for them.
-        self._transactions = pool(0, transactions)
+        self._transactions = pool(0, transactions, lent=True)
         self._running: set[asyncio.Task[Any]] = set()
 
     async def open(self) -> None:

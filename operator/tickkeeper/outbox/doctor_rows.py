@@ -77,7 +77,9 @@ def schedules(case: Case) -> Iterator[Finding]:
         return
     if not schedules.without:
         least = "" if facts.sample.every_tenant else "the first "
-        yield ok("schedules", f"{least}{len(facts.sample.tenants)} tenants with rows have one ({schedules.where})")
+        yield ok(
+            "schedules", f"{least}{len(facts.sample.tenants)} tenants with rows have a schedule ({schedules.where})"
+        )
         return
     names = sorted(schedules.without)
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

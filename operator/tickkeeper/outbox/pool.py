@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Self
 
 import psycopg
-from psycopg import AsyncConnection, IsolationLevel
-from psycopg.rows import TupleRow
+from psycopg import AsyncConnection, AsyncCursor, AsyncServerCursor, IsolationLevel
+from psycopg.rows import TupleRow, tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from tickkeeper.outbox.dsn import Dsn
@@ -42,9 +42,11 @@ def make_pool(
     timeout: float,
     connect_timeout: int,
     report: Callable[[Exception | None], None],
+    lent: bool = False,
 ) -> Pool:
     """A pool, not yet opened. Times in seconds; ``timeout`` is how long a caller waits for a connection.
 
+    ``lent``: its connections are given to handlers, and are as new afterwards.
     ``report`` is told why an attempt to connect failed, and None when one succeeded.
     """
 
@@ -92,6 +94,7 @@ def make_pool(
         open=False,
         configure=_configure,
         check=check,
+        reset=_as_new if lent else None,
         # Give up at the second failure; _try_again decides whether anybody still wants a connection.
         reconnect_timeout=0,
         reconnect_failed=_try_again,
@@ -107,6 +110,15 @@ async def _configure(connection: StoreConnection) -> None:
     row = await cursor.fetchone()
     connection.read_committed = row is not None and row[0] == "read committed"
     connection.checked_at = time.monotonic()
+
+
+async def _as_new(connection: StoreConnection) -> None:
+    """What one handler has set must not be the next one's, which may be another tenant's."""
+    connection.row_factory = tuple_row
+    connection.cursor_factory = AsyncCursor
+    connection.server_cursor_factory = AsyncServerCursor
+    connection.prepare_threshold = None
+    await connection.execute("DISCARD ALL")
 
 
 async def _try_again(pool: AsyncConnectionPool[Any]) -> None:

@@ -6,19 +6,26 @@ Where all of them stand or fall together, and have no keys, they are deleted fir
 a statement and a quarter of the work.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow, tuple_row
 
 from tickkeeper.outbox.arguments import array_text, sorted_ids
 from tickkeeper.outbox.pool import StoreConnection
 from tickkeeper.outbox.statements import Statements
 from tickkeeper.outbox.store import StoreUnavailable
+
+_LEFT_RUNNING = "the handler left a statement running on its connection, or did not read its result to the end"
+_NOT_ITS_OWN = "the handler ended the transaction, which is not its own"
+#: What a statement that was left running gets to end in, once it is cancelled.
+_HUSH_SECONDS = 2.0
 
 _SET = "SAVEPOINT tickkeeper_row"
 _NEXT = "RELEASE SAVEPOINT tickkeeper_row; SAVEPOINT tickkeeper_row"
@@ -74,25 +81,75 @@ class PostgresTransaction:
         try:
             yield
         except BaseException:
+            await self.hush()
             if self._lost:
                 raise StoreUnavailable("the connection of the transaction was lost") from None
             await self._send(_UNDO)
             self._open = False
             raise
+        if self._busy:
+            await self.hush()
+            if self._lost:
+                raise StoreUnavailable(_LEFT_RUNNING)
+            await self._send(_UNDO)
+            self._open = False
+            raise psycopg.errors.InFailedSqlTransaction(_LEFT_RUNNING)
         if self._status == TransactionStatus.INERROR:
             # The handler swallowed an error of the database: what it meant to do has not happened.
             await self._send(_UNDO)
             self._open = False
             raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
 
-    def check(self) -> None:
-        """Raise unless what is about to be committed is all that was done."""
+    async def check(self) -> None:
+        """Raise unless what is about to be committed is all that was done, and can be committed."""
         if self._lost:
             raise StoreUnavailable("the connection of the transaction was lost")
+        if self._busy:
+            await self.hush()
+            raise psycopg.errors.InFailedSqlTransaction(_LEFT_RUNNING)
         if self._status == TransactionStatus.INERROR:
             raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
         if self._status != TransactionStatus.INTRANS:
-            raise psycopg.errors.InvalidTransactionState("the handler ended the transaction, which is not its own")
+            raise psycopg.errors.InvalidTransactionState(_NOT_ITS_OWN)
+
+    async def hush(self) -> None:
+        """What the handler left running on its connection ends, or else the connection does. Bounded.
+
+        Whatever ends the transaction would wait for it without bound.
+        """
+        if self._connection.closed or not self._busy:
+            return
+        await self._cancel()
+        try:
+            async with asyncio.timeout(_HUSH_SECONDS):
+                async with self._connection.lock:
+                    pass
+        except TimeoutError:
+            await self._close()
+            return
+        if self._busy:
+            await self._close()
+
+    async def abandon(self) -> None:
+        """Nothing of it is committed, whatever its handler, which may still run, does with the connection."""
+        if self._busy:
+            await self._cancel()
+        await self._close()
+
+    async def _cancel(self) -> None:
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            await self._connection.cancel_safe(timeout=_HUSH_SECONDS)
+
+    async def _close(self) -> None:
+        with suppress(psycopg.Error, OSError, ValueError):
+            # Somebody may be waiting on it, and its number may be the next connection's.
+            asyncio.get_running_loop().remove_reader(self._connection.fileno())
+        await self._connection.close()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a statement runs on the connection, or its result is not read to the end."""
+        return self._connection.lock.locked() or self._status == TransactionStatus.ACTIVE
 
     @property
     def _status(self) -> TransactionStatus:
@@ -104,7 +161,7 @@ class PostgresTransaction:
 
     async def _send(self, statement: str) -> None:
         try:
-            await self._connection.execute(statement.encode())
+            await _own_cursor(self._connection).execute(statement.encode())
         except psycopg.OperationalError as error:
             if self._lost:
                 raise StoreUnavailable("the connection of the transaction was lost") from error
@@ -128,13 +185,32 @@ class PostgresTransactions:
         await self._statements.ready()
         async with self._borrow() as connection, connection.transaction():
             given = {"ids": array_text(ids), "lease_id": lease_id}
-            begin = self._statements["hold_gone" if whole else "hold"]
-            ((held,),) = await (await connection.execute(begin, given)).fetchall()
+            held, this = await self._record(connection, "hold_gone" if whole else "hold", given)
             work = PostgresTransaction(connection, ids, ids if held is None else held)
-            yield work
-            work.check()
-            if (leaving := work.leaving) and not whole:
+            try:
+                yield work
+            except BaseException:
+                await work.hush()
+                raise
+            await work.check()
+            if whole:
+                (now,) = await self._record(connection, "same_transaction", None)
+            elif leaving := work.leaving:
                 given = {"ids": array_text(leaving), "lease_id": lease_id}
-                ((left,),) = await (await connection.execute(self._statements["leave"], given)).fetchall()
+                left, now = await self._record(connection, "leave", given)
                 if left != len(leaving):
                     raise StoreUnavailable(f"{len(leaving) - left} locked rows were gone; nothing was committed")
+            else:
+                return
+            if now != this:
+                raise psycopg.errors.InvalidTransactionState(_NOT_ITS_OWN)
+
+    async def _record(self, connection: StoreConnection, name: str, given: Mapping[str, Any] | None) -> TupleRow:
+        cursor = await _own_cursor(connection).execute(self._statements[name], given)
+        (record,) = await cursor.fetchall()
+        return record
+
+
+def _own_cursor(connection: StoreConnection) -> AsyncCursor[TupleRow]:
+    """Whatever the handler has set as the connection's own."""
+    return AsyncCursor(connection, row_factory=tuple_row)

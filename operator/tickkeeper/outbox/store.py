@@ -224,6 +224,10 @@ class RowTransaction(Protocol):
         """
         ...
 
+    async def abandon(self) -> None:
+        """Nothing of it is committed: a handler was told to stop, and may still use the connection."""
+        ...
+
     def done(self, *ids: int | UUID) -> None:
         """These rows were handled: they leave the outbox when the transaction commits. ValueError: not held."""
         ...

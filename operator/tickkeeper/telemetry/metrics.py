@@ -1,9 +1,10 @@
 """What the worker counts. Labels are bounded: queues, and the kinds that have a handler; never tenants or ids."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from tickkeeper import __version__
 from tickkeeper.telemetry.histogram import QuickHistogram
 
 _TICK_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -24,6 +25,7 @@ class WorkerMetrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or new_registry()
+        Info("tickkeeper_build", "What runs.", registry=self.registry).info({"version": __version__})
         self.ticks = Counter(
             "tickkeeper_ticks",
             "Ticks, by how they ended: empty, budget, shutdown, lost, overlap (skipped), failed, invalid.",

@@ -6,7 +6,7 @@ process was given, whatever form they appear in. The first misses odd forms, the
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -15,16 +15,24 @@ MASK = "***"
 # A shorter value would be found inside ordinary words, and the log would be unreadable without being safer.
 _MIN_SECRET = 4
 
+# What is longer is cut: the patterns are not made for a payload of megabytes, and nobody reads that in a log.
+_MOST = 16_384
+#: A secret that lies across the cut is in no form that a pattern knows: so much of the end goes too.
+_EDGE = 4_096
+_BOUND = "[parameters: "
+
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # user:password@ of a URL. Greedy and across '/', since a raw password may hold anything; a port is no password.
     (
-        re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s:/?#@'\"<>]*:(?!\d{1,5}(?:[/?#\s'\"]|$))[^\s'\"<>]*@"),
+        re.compile(
+            r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)[^\s:/?#@'\"<>]*:(?!\d{1,5}(?:[/?#\s'\"]|$))[^\s'\"<>]*@"
+        ),
         rf"\g<head>{MASK}@",
     ),
-    (re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/?#'\"<>]*@"), rf"\g<head>{MASK}@"),
+    (re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)[^\s/?#'\"<>]*@"), rf"\g<head>{MASK}@"),
     (
         re.compile(
-            r"(?P<head>\b(?:[\w-]*(?:password|passwd|passphrase|secret|token|api[_-]?key)|pwd|authorization)"
+            r"(?P<head>\b(?:[\w-]{0,60}(?:password|passwd|passphrase|secret|token|api[_-]?key)|pwd|authorization)"
             r"['\"]?\s*[=:]\s*)(?P<value>'[^']*'|\"[^\"]*\"|(?:(?:bearer|basic)\s+)?[^\s'\"&,;)}\]]+)",
             re.IGNORECASE,
         ),
@@ -38,6 +46,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 _SENSITIVE_KEY = re.compile(
     r"password|passwd|secret|token|authorization|api_?key|private_?key|credential", re.IGNORECASE
 )
+
+
+_MOST_LEAVES = 3
 
 
 class Redactor:
@@ -60,13 +71,16 @@ class Redactor:
         self._secrets = tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
     def text(self, text: str) -> str:
-        """``text`` without credentials."""
+        """``text`` without credentials, cut where it is longer than 16,384 characters."""
         for secret in self._secrets:
             if secret in text:
                 text = text.replace(secret, MASK)
+        cut = len(text) > _MOST
+        text = text[:_MOST]
         for pattern, masked in _PATTERNS:
             text = pattern.sub(masked, text)
-        return text
+        # What had no end before the cut was not recognized.
+        return f"{text[:-_EDGE].partition(_BOUND)[0]}…" if cut else text
 
     def value(self, value: Any, *, key: str = "") -> Any:
         """The same for anything that is logged: containers are walked, unknown objects are shown by ``repr``."""
@@ -94,7 +108,21 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - somebody else's exception class
         text = ""
+    if isinstance(error, BaseExceptionGroup):
+        # A TaskGroup's own words say nothing.
+        leaves = list(_leaves(error))
+        told = "; ".join(map(describe, leaves[:_MOST_LEAVES]))
+        more = f" (and {len(leaves) - _MOST_LEAVES} more)" if len(leaves) > _MOST_LEAVES else ""
+        return f"{type(error).__name__}: {told}{more}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def _passwords_in(secret: str) -> list[str]:

@@ -25,6 +25,10 @@ class InMemoryTransaction:
             raise ValueError(f"row id is {min(strange)}: must be one that this transaction holds")
         self.leaving |= wanted
 
+    async def abandon(self) -> None:
+        """A handler was told to stop, and may still use the connection."""
+        await self.connection.close()
+
     def savepoint(self) -> AbstractAsyncContextManager[None]:
         """Around one handler."""
         return _savepoint()

@@ -142,7 +142,7 @@ class Transactions:
         if verdict.late:
             # It may still run, and must not write into what we commit. Its rows need no second time-out.
             known.update((row.id, verdict) for row in rows_in((handler, argument)))
-            await work.connection.close()
+            await work.abandon()
         if verdict.fate is not Fate.DONE:
             raise Undone(verdict)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -224,7 +225,16 @@ def _module_of(file: str) -> str:
 
 
 def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, HandlerError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, HandlerError):
+        return str(error)
+    *_, last = traceback.extract_tb(error.__traceback__)
+    # Our own frames say nothing: the module was not found, or is no attribute.
+    where = (
+        ""
+        if last.filename in (__file__, importlib.__file__) or "importlib" in last.filename
+        else f" ({last.filename}, line {last.lineno})"
+    )
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def handlers_of(target: Any, where: str) -> list[Handler]:

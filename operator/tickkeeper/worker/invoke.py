@@ -139,6 +139,8 @@ class _Seat:
             if deadline < self._armed:
                 self._arm(deadline)
             try:
+                if handler.batch:
+                    argument = argument.copy()  # what it does to its list is not done to ours
                 if handler.is_async:
                     # A context of its own: what one handler sets there, the next one of the task does not see.
                     own, call_of_it = context(), handler.call(argument)

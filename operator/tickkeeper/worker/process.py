@@ -1,6 +1,7 @@
 """The worker process: parts put together, probes, and an end in bounded time."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -258,6 +259,14 @@ async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDeli
     os._exit(0)
 
 
+def _end_by_force(grace: float) -> None:
+    """Say why, and where the event loop stands: a handler may block it. Not by the log, which may be stuck too."""
+    with suppress(OSError, ValueError):
+        os.write(2, f"tickkeeper: not ended within {grace:g} s of the signal, so by force; what runs:\n".encode())
+        faulthandler.dump_traceback(2, all_threads=True)
+    os._exit(1)
+
+
 def _on_signals(process: WorkerProcess, loop: asyncio.AbstractEventLoop, grace: float) -> None:
     """Python's own signal handlers, not the loop's: they run, and set the last timer, when the loop is blocked too."""
     seen: list[int] = []
@@ -266,7 +275,7 @@ def _on_signals(process: WorkerProcess, loop: asyncio.AbstractEventLoop, grace: 
         if seen:
             os._exit(128 + number)
         seen.append(number)
-        last = threading.Timer(grace, os._exit, (1,))
+        last = threading.Timer(grace, _end_by_force, (grace,))
         last.daemon = True
         last.start()
         loop.call_soon_threadsafe(process.request_stop)

@@ -2,14 +2,13 @@
 
 import base64
 import binascii
-import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,9 +19,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 from tickkeeper.worker.handlers import HandlerError, Kinds
+from tickkeeper.worker.routes_text import LineOf, TextError, parse
 
 # A file of routes is written by hand.
 _MOST_BYTES = 1_000_000
@@ -31,6 +31,10 @@ _ENCODED = b"whsec_"
 # Ours, each with every request: one of a route's own would be sent beside it, or instead of it.
 _OUR_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding", "idempotency-key"})
 _OUR_HEADERS_BEGIN = "webhook-"
+
+
+_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class RoutesError(ValueError):
@@ -50,6 +54,9 @@ def _readable(kinds: tuple[str, ...]) -> tuple[str, ...]:
         Kinds.of(*kinds)
     except HandlerError as error:
         raise ValueError(str(error)) from None
+    for kind in kinds:
+        if kind != kind.strip() or not kind.isprintable():
+            raise ValueError(f"kind {kind!r}: must have no space around it, and no control character")
     return kinds
 
 
@@ -57,10 +64,12 @@ def _http_url(url: SecretStr) -> SecretStr:
     text = url.get_secret_value()
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises on a port that is none
+        port = parts.port
     except ValueError:
         raise ValueError("must be a URL") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if port == 0 or not (":" in (parts.hostname or "") or _HOST.fullmatch(parts.hostname or "")):
+        raise ValueError("must be http://host/… or https://host/…, with a host's name or address as it is")
+    if parts.scheme not in {"http", "https"}:
         raise ValueError("must be http://host/… or https://host/…")
     if any(character.isspace() or not character.isprintable() for character in text):
         raise ValueError("must have no spaces and no control characters")
@@ -73,6 +82,13 @@ def _theirs(headers: dict[str, str]) -> dict[str, str]:
             ours = ", ".join(sorted(_OUR_HEADERS))
             raise ValueError(f"{name} is set with each request: must be none of {ours} and {_OUR_HEADERS_BEGIN}*")
     return headers
+
+
+def _variable(name: str) -> str:
+    # The value is not shown: somebody may have put the key itself here.
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("must be the name of an environment variable, which holds the key")
+    return name
 
 
 class Route(BaseModel):
@@ -88,7 +104,7 @@ class Route(BaseModel):
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_readable), Field(min_length=1)]
     url: Annotated[SecretStr, AfterValidator(_http_url)]
-    secret_env: str | None = None
+    secret_env: Annotated[str, AfterValidator(_variable)] | None = None
     secret_file: Path | None = None
     timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = 10_000
     headers: Annotated[
@@ -103,6 +119,12 @@ class Route(BaseModel):
     def _one_secret(self) -> "Route":
         if self.secret_env and self.secret_file:
             raise ValueError("secretEnv and secretFile: only one of them")
+        for name, value in (("secretEnv", self.secret_env), ("secretFile", self.secret_file)):
+            # Else requests would go unsigned, and nobody would know.
+            if to_snake(name) in self.model_fields_set and value in (None, Path()):
+                raise ValueError(f"{name} is empty: say where the key is, or leave it out")
+        if "@" in urlsplit(self.url.get_secret_value()).netloc and "authorization" in map(str.lower, self.headers):
+            raise ValueError("url has credentials, and headers has Authorization: only one of them")
         return self
 
     @property
@@ -118,14 +140,14 @@ class Route(BaseModel):
         Raises RoutesError when it is named and cannot be read, is empty, or is no key.
         """
         if self.secret_env:
-            value = environment.get(self.secret_env, "").encode()
+            value = environment.get(self.secret_env, "").encode("utf-8", "surrogateescape")
             named, absent = f"secretEnv: {self.secret_env}", "is not set or empty"
         elif self.secret_file:
             path = folder / self.secret_file
             named, absent = f"secretFile: {path}", "cannot be read or is empty"
             try:
                 value = path.read_bytes()
-            except OSError:
+            except (OSError, ValueError):  # a NUL in its name
                 value = b""
         else:
             return None
@@ -165,22 +187,23 @@ class Routes(BaseModel):
 def read_routes(path: Path, *, environment: Mapping[str, str] | None = None) -> list[tuple[Route, bytes | None]]:
     """The routes of a YAML or JSON file, each with its key. Raises RoutesError with one line a fault."""
     try:
-        text = path.read_bytes()[: _MOST_BYTES + 1]
-        if len(text) > _MOST_BYTES:
-            raise RoutesError([f"must be at most {_MOST_BYTES} bytes"])
-        given = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RoutesError([f"cannot be read: {error.strerror}"]) from None
-    except (ValueError, yaml.YAMLError) as error:
-        if isinstance(error, RoutesError):
-            raise
-        raise RoutesError([f"is neither YAML nor JSON: {_where(error)}"]) from None
+    if len(text) > _MOST_BYTES:
+        raise RoutesError([f"must be at most {_MOST_BYTES} bytes"])
+    try:
+        given, line_of = parse(text, is_json=path.suffix == ".json")
+    except TextError as error:
+        raise RoutesError([str(error)]) from None
     if not isinstance(given, dict):
         raise RoutesError(["file: must be a mapping with the key `routes`"])
     try:
         routes = Routes.model_validate(given).routes
     except ValidationError as error:
-        raise RoutesError([_fault(fault) for fault in error.errors(include_url=False) if not _echo(fault)]) from None
+        faults = [fault for fault in error.errors(include_url=False) if not _echo(fault)]
+        raise RoutesError([_fault(fault, line_of) for fault in faults]) from None
     return _with_secrets(routes, os.environ if environment is None else environment, path.parent)
 
 
@@ -199,9 +222,27 @@ def _with_secrets(
     return found
 
 
-def _fault(fault: Any) -> str:
-    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
-    return f"{where or 'file'}: {_rule(fault)}"
+def _fault(fault: Any, line_of: LineOf) -> str:
+    place = [part for part in fault["loc"] if part != "[key]"]
+    line = line_of(place)
+    # No other field: an address or a header may hold a credential.
+    value = f", not {fault['input']!r:.80}" if place[-1:] == ["timeoutMs"] else ""
+    where = ".".join(map(str, place)) or "file"
+    return f"{where}{f' (line {line})' if line else ''}: {_rule(fault)}{value}"
+
+
+_TYPES = {
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "missing": "is missing",
+}
 
 
 def _rule(fault: Any) -> str:
@@ -210,6 +251,13 @@ def _rule(fault: Any) -> str:
         model = Routes if len(place) == 1 else Route
         known = sorted(field.alias or name for name, field in model.model_fields.items())
         return f"unknown field; known here: {', '.join(known)}"
+    if (rule := _TYPES.get(fault["type"])) is not None:
+        return rule
+    for type_, rule in (("greater_than_equal", "at least {ge}"), ("less_than_equal", "at most {le}")):
+        if fault["type"] == type_:
+            return f"must be {rule.format(**fault['ctx'])}"
+    if fault["type"] == "string_pattern_mismatch":
+        return "has a character that is not allowed in a header"
     if fault["type"] == "too_short":
         return f"must have at least 1 {str(place[-1]).removesuffix('s')}"
     return str(fault["msg"]).removeprefix("Value error, ")
@@ -218,10 +266,3 @@ def _rule(fault: Any) -> str:
 def _echo(fault: Any) -> bool:
     """Pydantic also calls a list too short whose members it has just refused."""
     return fault["type"] == "too_short" and bool(fault["input"])
-
-
-def _where(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}"
-    return str(error)

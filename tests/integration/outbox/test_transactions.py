@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.integration.outbox.benches import LEASE, PostgresBench, claim, ids
 from tickkeeper.outbox import Claim, Failure, PostgresOutbox, Settled, StoreUnavailable
@@ -289,3 +290,106 @@ async def test_what_was_not_committed_is_never_done(
         await handle()
     assert await effects(connection) == []
     assert await postgres.store.ack(taken.lease_id, rows) == Settled(2)
+
+
+async def test_what_a_handler_sets_is_not_the_next_ones(dsn: str, postgres: PostgresBench) -> None:
+    async with PostgresOutbox(dsn, transaction_connections=1) as store:
+        for whole in (False, True, False, True):
+            taken = await taken_of(postgres, 2)
+            async with store.transaction(taken.lease_id, ids(taken), whole=whole) as work:
+                assert sorted(work.held) == ids(taken)
+                connection = work.connection
+                cursor = await connection.execute("SELECT current_setting('search_path'), to_regclass('scratch')")
+                assert await cursor.fetchone() == ('"$user", public', None)
+                connection.row_factory = dict_row
+                await connection.execute("SET search_path = nowhere")
+                await connection.execute("CREATE TEMP TABLE scratch ()")
+                work.done(*ids(taken))
+    assert await postgres.store.stats() == []
+
+
+async def _busy(work: Any) -> "asyncio.Task[Any]":
+    """Leave a statement running on the connection, as the rest of a gather that failed does."""
+    left = asyncio.create_task(work.connection.execute("SELECT pg_sleep(3600)"))
+    while not work.connection.lock.locked():  # noqa: ASYNC110 - psycopg's own lock
+        await asyncio.sleep(0)
+    return left
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_statement_that_was_left_running_holds_nothing_up(
+    postgres: PostgresBench, connection: Connection, whole: bool, fails: bool
+) -> None:
+    taken = await taken_of(postgres, 2)
+    left = []
+
+    async def handle() -> None:
+        async with postgres.store.transaction(taken.lease_id, ids(taken), whole=whole) as work:
+            await act(work.connection, ids(taken)[0])
+            left.append(await _busy(work))
+            work.done(*ids(taken))
+            if fails:
+                raise RuntimeError("the other one of the gather")
+
+    expected = (RuntimeError, "the other") if fails else (psycopg.errors.InFailedSqlTransaction, "left a statement")
+    async with asyncio.timeout(20):
+        with pytest.raises(expected[0], match=expected[1]):
+            await handle()
+        with pytest.raises(psycopg.Error):
+            await left[0]
+    assert await effects(connection) == []
+    assert await postgres.store.ack(taken.lease_id, ids(taken)) == Settled(2)
+
+
+async def test_a_statement_left_running_in_a_savepoint_costs_its_row_only(
+    postgres: PostgresBench, connection: Connection
+) -> None:
+    taken = await taken_of(postgres, 2)
+    first, second = ids(taken)
+
+    async def handle(work: Any) -> None:
+        async with work.savepoint():
+            await act(work.connection, first)
+            await _busy(work)
+
+    async with asyncio.timeout(20), postgres.store.transaction(taken.lease_id, [first, second]) as work:
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction, match="left a statement running"):
+            await handle(work)
+        async with work.savepoint():
+            await act(work.connection, second)
+        work.done(second)
+    assert await effects(connection) == [second]
+
+
+async def test_a_result_that_is_kept_half_read_costs_the_connection(
+    postgres: PostgresBench, connection: Connection
+) -> None:
+    taken = await taken_of(postgres, 1)
+    kept = []
+
+    async def handle() -> None:
+        async with postgres.store.transaction(taken.lease_id, ids(taken), whole=True) as work:
+            kept.append(work.connection.cursor().stream("SELECT generate_series(1, 100000)"))
+            await anext(kept[0])
+
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnavailable, match="did not read its result"):
+            await handle()
+    assert await postgres.store.ack(taken.lease_id, ids(taken)) == Settled(1)
+    with suppress(psycopg.Error):
+        await kept[0].aclose()
+
+
+@pytest.mark.parametrize("statement", ["ROLLBACK; BEGIN", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"])
+@pytest.mark.parametrize("whole", [False, True])
+async def test_another_transaction_is_not_ours(postgres: PostgresBench, statement: str, whole: bool) -> None:
+    taken = await taken_of(postgres, 2)
+
+    async def handle() -> None:
+        async with postgres.store.transaction(taken.lease_id, ids(taken), whole=whole) as work:
+            await work.connection.execute(statement.encode())
+            work.done(*ids(taken))
+
+    with pytest.raises(psycopg.errors.InvalidTransactionState, match="not its own"):
+        await handle()

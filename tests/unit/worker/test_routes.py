@@ -1,5 +1,8 @@
 """The routes file: what it takes, and how it says what is wrong."""
 
+import json
+import re
+
 import pytest
 
 from tickkeeper.worker.routes import RoutesError, key_of, read_routes
@@ -48,17 +51,36 @@ def test_json_too(write):
     [
         ("", "file: must be a mapping with the key `routes`"),
         ("[]", "file: must be a mapping with the key `routes`"),
-        ("{}", "routes: Field required"),
+        ("{}", "routes: is missing"),
         ("routes: []", "routes: must have at least 1 route"),
-        ("routs: []", "routes: Field required"),
-        ("routes:\n - url: http://h/", "routes.0.kinds: Field required"),
+        ("routs: []", "routes: is missing"),
+        ("routes:\n - url: http://h/", "routes.0.kinds: is missing"),
         ("routes:\n - {kinds: a, url: ftp://h/}", "routes.0.url: must be http://host/… or https://host/…"),
         ("routes:\n - {kinds: a, url: 'http://u:hunter2@:1/'}", "routes.0.url: must be http://host/…"),
         ("routes:\n - {kinds: a, url: 'http://h:99999/'}", "routes.0.url: must be a URL"),
         ("routes:\n - {kinds: a, url: 'http://h/a b'}", "routes.0.url: must have no spaces"),
         ("routes:\n - {kinds: 'a*', url: http://h/}", "routes.0.kinds: kind 'a*': '*' is allowed only at the end"),
         ("routes:\n - {kinds: [], url: http://h/}", "routes.0.kinds: must have at least 1 kind"),
-        ("routes:\n - {kinds: a, url: http://h/, timeoutMs: 5}", "routes.0.timeoutMs: "),
+        ("routes:\n - {kinds: a, url: http://h/, timeoutMs: 5}", "routes.0.timeoutMs: must be at least 100, not 5"),
+        ("routes:\n - {kinds: a, url: http://h/, timeoutMs: x}", "routes.0.timeoutMs: must be a whole number, not 'x'"),
+        ("routes: {}", "routes: must be a list"),
+        ("routes:\n - {kinds: 5, url: http://h/}", "routes.0.kinds: must be a list"),
+        ("routes:\n - {kinds: 'a ', url: http://h/}", "routes.0.kinds: kind 'a ': must have no space around it"),
+        ("routes:\n - {kinds: a, url: 'https://${HOST}/x'}", "routes.0.url: must be http://host/…"),
+        ("routes:\n - {kinds: a, url: 'http://a..b/'}", "routes.0.url: must be http://host/…"),
+        ("routes:\n - {kinds: a, url: 'http://h:0/'}", "routes.0.url: must be http://host/…"),
+        (
+            "routes:\n - {kinds: a, url: http://h/, secretEnv: whsec_hunter2=}",
+            "routes.0.secretEnv: must be the name of",
+        ),
+        ("routes:\n - {kinds: a, url: http://h/, secretEnv: }", "routes.0: secretEnv is empty"),
+        ("routes:\n - {kinds: a, url: http://h/, secretEnv: ''}", "routes.0.secretEnv: must be the name of"),
+        ("routes:\n - {kinds: a, url: http://h/, secretFile: ''}", "routes.0: secretFile is empty"),
+        (
+            "routes:\n - {kinds: a, url: 'http://u:hunter2@h/', headers: {authorization: x}}",
+            "routes.0: url has credentials, and headers has Authorization",
+        ),
+        ('routes:\n - {kinds: a, url: http://h/, secretFile: "/a\\0b"}', "routes.0.secretFile: /a\0b cannot be read"),
         (
             "routes:\n - {kinds: a, url: http://h/, timeout: 5}",
             "routes.0.timeout: unknown field; known here: headers, kinds, secretEnv, secretFile, timeoutMs, url",
@@ -81,8 +103,62 @@ def test_json_too(write):
 def test_a_fault_names_its_field(write, text, fault):
     with pytest.raises(RoutesError) as caught:
         read_routes(write(text), environment={})
-    assert caught.value.faults[0].startswith(fault)
+    assert re.sub(r" \(line \d+\)", "", caught.value.faults[0]).startswith(fault)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_fault_names_its_line(write):
+    path = write("routes:\n  - kinds: a\n    url: http://h/\n  - kinds: b\n    url: ftp://h/\n    timeoutMs: 5\n")
+    with pytest.raises(RoutesError) as caught:
+        read_routes(path, environment={})
+    assert [fault.partition(":")[0] for fault in caught.value.faults] == [
+        "routes.1.url (line 5)",
+        "routes.1.timeoutMs (line 6)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "routes:\n - kinds: a\n   url: http://h/\n   url: http://i/",
+            "line 4: key 'url' is given twice, first on line 3",
+        ),
+        ("routes: []\nroutes: []", "line 2: key 'routes' is given twice, first on line 1"),
+        ("a: &a [*a]\nb: *a\nb: 1", "line 3: key 'b' is given twice"),
+        ("[" * 5_000, "is nested too deeply"),
+        ("routes: 2024-13-45", "cannot be read: month must be in 1..12"),
+        ("routes:\n\t- kinds: a", "is neither YAML nor JSON: line 2"),
+    ],
+)
+def test_a_text_that_says_something_else_than_meant_is_refused(write, text, fault):
+    with pytest.raises(RoutesError) as caught:
+        read_routes(write(text), environment={})
+    assert caught.value.faults[0].startswith(fault)
+
+
+def test_json_is_read_as_strictly(write):
+    double = '{"routes": [], "routes": []}'
+    assert json.loads(double)
+    for text, fault in ((double, "key 'routes' is given twice"), ("[" * 100_000, "is nested too deeply")):
+        with pytest.raises(RoutesError) as caught:
+            read_routes(write(text, "routes.json"), environment={})
+        assert caught.value.faults == [fault]
+
+
+def test_anchors_are_as_yaml_has_them(write):
+    text = "x: &x {timeoutMs: 500}\nroutes: []"
+    with pytest.raises(RoutesError, match="unknown field"):
+        read_routes(write(text), environment={})
+    text = "routes:\n - &r {kinds: a, url: http://h/, timeoutMs: 500}\n - {<<: *r, kinds: b}"
+    assert [route.timeout_ms for route, _ in read_routes(write(text))] == [500, 500]
+
+
+def test_a_key_that_is_no_text_is_a_key(write):
+    [(_, key)] = read_routes(
+        write("routes:\n - {kinds: a, url: http://h/, secretEnv: KEY}"), environment={"KEY": "caf\udce9"}
+    )
+    assert key == b"caf\xe9"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +198,10 @@ def test_a_key_file_is_looked_for_beside_the_file_of_routes(write, tmp_path, mon
 def test_every_fault_is_told(write):
     with pytest.raises(RoutesError) as caught:
         read_routes(write("routes:\n - {url: http://h/}\n - {kinds: a}"))
-    assert [fault.split(":")[0] for fault in caught.value.faults] == ["routes.0.kinds", "routes.1.url"]
+    assert [fault.split(":")[0] for fault in caught.value.faults] == [
+        "routes.0.kinds (line 2)",
+        "routes.1.url (line 3)",
+    ]
 
 
 def test_an_absent_file_is_named(tmp_path):

@@ -142,7 +142,7 @@ def test_a_lock_longer_than_the_stalled_interval_is_refused(environment, capsys)
         ("HANDLERS", "no.such.module", "TICKKEEPER_HANDLERS: no.such.module: ModuleNotFoundError: No module named"),
         ("HANDLERS", "json", "TICKKEEPER_HANDLERS: json: no function marked with @handler"),
         ("HANDLERS", "leaky", "TICKKEEPER_HANDLERS: leaky: ValueError: cannot reach ***"),
-        ("ROUTES", "routes.yaml", "TICKKEEPER_ROUTES=routes.yaml: routes.0.url: must be http://host/"),
+        ("ROUTES", "routes.yaml", "TICKKEEPER_ROUTES=routes.yaml: routes.0.url (line 2): must be http://host/"),
     ],
 )
 def test_handlers_and_routes_that_cannot_be_used_are_told_before_anything_starts(

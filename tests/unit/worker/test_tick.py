@@ -886,3 +886,15 @@ async def test_rows_that_a_claim_buries_are_told():
         result = await _drain(store, _registry(mail_send=_done), limits=Limits(lanes=1))
     assert (result.done, result.dead) == (1, 2)
     assert [(entry["tenant"], entry["rows"]) for entry in logs if "gave no answer" in entry["event"]] == [("acme", 2)]
+
+
+@pytest.mark.parametrize("empties", [list.pop, lambda rows: rows.pop(0), list.clear])
+async def test_a_batch_handlers_list_is_its_own(empties):
+    async def handler(rows):
+        while rows:
+            empties(rows)
+
+    store = FakeOutbox(*(row(n) for n in range(5)))
+    registry = Registry([as_handler(handler, Kinds.of("mail.send"), batch=True)])
+    result = await _drain(store, registry, metrics=WorkerMetrics(CollectorRegistry()))
+    assert (result.done, result.released, store.acked) == (5, 0, [0, 1, 2, 3, 4])

@@ -204,13 +204,15 @@ SELECT ARRAY(SELECT g.id FROM gone g),
 
 -- name: hold
 -- The rows that are still ours, locked until the end of the transaction: nobody claims them meanwhile. NULL: all of them.
+-- And which transaction it is: a handler may have ended it by SQL and begun another.
 WITH mine AS MATERIALIZED (
     SELECT o.id FROM {schema}.outbox o
      WHERE o.id = ANY (%(ids)s::bigint[]) AND o.lease_id = %(lease_id)s
      ORDER BY o.id
        FOR UPDATE
 )
-SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END FROM mine;
+SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END,
+       pg_current_xact_id()::text FROM mine;
 
 
 -- name: hold_gone
@@ -219,7 +221,12 @@ WITH gone AS (
     DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
     RETURNING id
 )
-SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END FROM gone;
+SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_agg(id), '{{}}') END,
+       pg_current_xact_id()::text FROM gone;
+
+
+-- name: same_transaction
+SELECT pg_current_xact_id_if_assigned()::text;
 
 
 -- name: leave
@@ -228,4 +235,4 @@ WITH gone AS (
     DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
     RETURNING id
 )
-SELECT count(*) FROM gone;
+SELECT count(*), pg_current_xact_id_if_assigned()::text FROM gone;
