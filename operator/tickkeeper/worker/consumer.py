@@ -14,6 +14,7 @@ from bullmq import Job, Worker
 from bullmq.job_scheduler import JobScheduler
 from bullmq.redis_connection import RedisConnection
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from tickkeeper.bullmq.clients import close
 from tickkeeper.bullmq.errors import REDIS_ERRORS
@@ -76,6 +77,16 @@ class Consumer(Worker):  # type: ignore[misc]  # bullmq has no types
             await connection.getRedisVersion()
         memory = await self.client.info("memory")
         return str(memory.get("maxmemory_policy", "unknown"))
+
+    async def skew(self) -> float:
+        """Seconds by which this process's clock is ahead of Redis'; 0 where that cannot be told."""
+        before = time.time()
+        try:
+            seconds, microseconds = await self.client.time()
+        except ResponseError:
+            return 0.0  # the user may not ask
+        theirs = float(seconds + microseconds / 1e6)
+        return before - theirs if before > theirs else min(0.0, time.time() - theirs)
 
     async def waitForJob(self) -> int:  # noqa: N802 - bullmq's name
         """Wait for the queue's marker, ring the bell at the due time, and never wait on a dead connection."""

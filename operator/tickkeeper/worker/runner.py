@@ -59,6 +59,10 @@ class QueueOptions:
         }
 
 
+#: Seconds by which clocks may differ before somebody is told.
+_SKEW = 1.0
+
+
 class QueueRunner:
     """Serves one queue until ``close``."""
 
@@ -130,7 +134,7 @@ class QueueRunner:
         """Wait until Redis answers; False when the end came first. One consumer for all tries: building it is work."""
         while not self._closing.is_set():
             try:
-                policy = await consumer.prepare()
+                policy, skew = await consumer.prepare(), await consumer.skew()
             except Exception as error:  # noqa: BLE001 - whatever keeps us from starting is tried again
                 self._contact.note(error)
                 await self._pause()
@@ -139,6 +143,13 @@ class QueueRunner:
             if policy not in ("noeviction", "unknown"):
                 _log.warning(
                     "redis may drop ticks: maxmemory-policy is not noeviction", queue=self._queue, policy=policy
+                )
+            if abs(skew) > _SKEW:
+                # bullmq goes by the worker's clock: behind, it takes up nothing; ahead, it puts the next ticks far off.
+                _log.warning(
+                    "this machine's clock and that of redis differ: ticks come late, or not at all",
+                    queue=self._queue,
+                    ahead_seconds=round(skew, 1),
                 )
             return True
         return False

@@ -341,3 +341,19 @@ async def test_a_worker_whose_slots_are_all_taken_is_not_taken_for_deaf(work, ti
             await asyncio.sleep(0.05)
         go.set()
         await until(lambda: store.acked == [1])
+
+
+@pytest.mark.parametrize("ahead", [-10_800, 86_400])
+async def test_a_clock_that_differs_from_redis_is_told(work, monkeypatch, ahead):
+    """Behind, bullmq takes up nothing; ahead, it puts the next ticks far off: neither is an error to anybody."""
+    real = time.time
+    with capture_logs() as logs, monkeypatch.context() as patch:
+        patch.setattr("tickkeeper.worker.consumer.time.time", lambda: real() + ahead)
+        async with work() as rig:
+            await rig.ready()
+    told = [line["ahead_seconds"] for line in logs if "clock" in line["event"]]
+    assert told == [pytest.approx(ahead, abs=5)]
+    with capture_logs() as logs:
+        async with work() as rig:
+            await rig.ready()
+    assert not [line for line in logs if "clock" in line["event"]]
