@@ -21,6 +21,8 @@ _RECONNECT_PAUSE = 0.2
 #: double the round trips of a drain.
 _TRUSTED_FOR = 1.0
 
+_RESET_SECONDS = 2.0
+
 _numbers = count(1)
 
 
@@ -118,7 +120,9 @@ async def _as_new(connection: StoreConnection) -> None:
     connection.cursor_factory = AsyncCursor
     connection.server_cursor_factory = AsyncServerCursor
     connection.prepare_threshold = None
-    await connection.execute("DISCARD ALL")
+    # A server that does not answer must not keep the pool's own tasks, which open new connections too.
+    async with asyncio.timeout(_RESET_SECONDS):
+        await connection.execute("DISCARD ALL")
 
 
 async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
