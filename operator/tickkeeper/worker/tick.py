@@ -144,7 +144,11 @@ class _Drain:
             while self._lanes_left:
                 pause = max(_LOOK_BESIDES, self._limits.budget.total_seconds())
                 done, _ = await asyncio.wait(self._lanes_left, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if not done and len(self._working) < self._limits.lanes and self._over(began) is None:
+                if (
+                    not done
+                    and len(self._working) < self._limits.lanes
+                    and self._over(time.monotonic() - began) is None
+                ):
                     self._start(began)
                 self._lanes_left -= done
                 for lane in done:
@@ -178,10 +182,10 @@ class _Drain:
         """This lane counts no more."""
         self._working.discard(cast("asyncio.Task[str | None]", asyncio.current_task()))
 
-    def _over(self, began: float, *, empty: bool = False) -> str | None:
+    def _over(self, elapsed: float, *, empty: bool = False) -> str | None:
         return ended(
             stop_reason=self._stop.reason,
-            elapsed=time.monotonic() - began,
+            elapsed=elapsed,
             budget=self._limits.budget,
             empty=empty or self._failed,
             goes_on=self._goes_on(),
@@ -193,7 +197,7 @@ class _Drain:
 
         def over() -> str | None:
             # On a busy machine the smallest budget is over before the first claim: each tick makes one.
-            return self._over(began if tried else time.monotonic(), empty=empty)
+            return self._over(time.monotonic() - began if tried else 0.0, empty=empty)
 
         while not (end := over()):
             tried = True

@@ -313,14 +313,19 @@ def test_replay(dead: str) -> None:
     refused = run(dead, "replay")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "ids, --tenant or --kind, or else --all" in refused.stderr
-    assert run(dead, "replay", "3", "--all").exit_code == 2
+    for more in (("3",), ("--tenant", "acme"), ("--kind", "mail")):
+        refused = run(dead, "replay", "--all", *more)
+        assert (refused.exit_code, refused.stderr) == (
+            2,
+            "tickkeeper: --all: must be without ids, --tenant and --kind\n",
+        )
     one_unknown = run(dead, "replay", "3", "4", "--json")  # 4 is alive
-    assert json.loads(one_unknown.stdout) == {"replayed": 1, "skipped": []}
+    assert json.loads(one_unknown.stdout) == {"replayed": 1, "skipped": [], "absent": [4], "left": []}
     assert (one_unknown.exit_code, one_unknown.stderr) == (1, "tickkeeper: no dead letter has id 4\n")
     unknown = run(dead, "replay", "999", "3")
     assert (unknown.exit_code, unknown.stdout) == (1, "replayed 0\n")
     assert unknown.stderr == "tickkeeper: no dead letter has id 999, 3\n"
-    assert ask(dead, "replay", "2") == {"replayed": 1, "skipped": []}
+    assert ask(dead, "replay", "2") == {"replayed": 1, "skipped": [], "absent": [], "left": []}
     lines = run(dead, "replay", "--all").stdout.splitlines()
     assert lines == ["replayed 0", "skipped 1, their dedup_key has a row in the outbox: 1"]
 
@@ -339,14 +344,14 @@ def test_replay_fails_for_ids_that_it_left(dead: str) -> None:
 def test_purge(dead: str) -> None:
     assert run(dead, "purge").exit_code == 2
     assert run(dead, "purge", "--older-than", "30d").stdout == "purged 0\n"
-    assert ask(dead, "purge", "3") == {"purged": 1}
+    assert ask(dead, "purge", "3") == {"purged": 1, "absent": [], "left": []}
     gone = run(dead, "purge", "3", "4", "1", "--json")
-    assert (gone.exit_code, json.loads(gone.stdout)) == (1, {"purged": 1})
+    assert (gone.exit_code, json.loads(gone.stdout)) == (1, {"purged": 1, "absent": [3, 4], "left": []})
     assert gone.stderr == "tickkeeper: no dead letter has id 3, 4\n"
     young = run(dead, "purge", "2", "--older-than", "30d")
     assert (young.exit_code, young.stdout) == (1, "purged 0\n")
     assert young.stderr == "tickkeeper: left, since the other options do not fit it: id 2\n"
-    assert ask(dead, "purge", "--older-than", "0s", "--tenant", "acme") == {"purged": 1}
+    assert ask(dead, "purge", "--older-than", "0s", "--tenant", "acme") == {"purged": 1, "absent": [], "left": []}
     for wrong in ("30", "1y", "-1d", "d"):
         refused = run(dead, "purge", f"--older-than={wrong}")
         assert refused.exit_code == 2
@@ -359,7 +364,7 @@ def test_purging_everything_must_be_meant(dead: str) -> None:
     assert zero.stderr.startswith("tickkeeper: --older-than=0s: would delete all dead letters of all tenants")
     for more in (("3",), ("--tenant", "acme"), ("--kind", "mail"), ("--older-than", "30d")):
         assert run(dead, "purge", "--all", *more).exit_code == 2
-    assert ask(dead, "purge", "--all") == {"purged": 3}
+    assert ask(dead, "purge", "--all") == {"purged": 3, "absent": [], "left": []}
 
 
 def test_faults_are_one_line_each(database: str) -> None:
