@@ -4,15 +4,14 @@ import asyncio
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Histogram, Info
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tickkeeper import __version__
 from tickkeeper.controller.site import Site
 from tickkeeper.controller.world import World
 from tickkeeper.controller.writer import Writer
-from tickkeeper.telemetry.metrics import new_registry
+from tickkeeper.telemetry.metrics import new_registry, tell_version
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -35,7 +34,7 @@ class OperatorMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        Info("tickkeeper_build", "What runs.", registry=self.registry).info({"version": __version__})
+        tell_version(self.registry)
 
     def timed(self, scope: str, seconds: float, latency: float, mended: int) -> None:
         """Take in one pass of a site."""

@@ -21,6 +21,7 @@ _RECONNECT_PAUSE = 0.2
 #: double the round trips of a drain.
 _TRUSTED_FOR = 1.0
 
+#: What a connection that comes back from a handler gets to be made as new in; else it is closed.
 _RESET_SECONDS = 2.0
 
 _numbers = count(1)

@@ -23,6 +23,8 @@ from tickkeeper.outbox.statements import Statements
 from tickkeeper.outbox.store import StoreUnavailable
 
 _LEFT_RUNNING = "the handler left a statement running on its connection, or did not read its result to the end"
+_FAILED = "a statement of the handler failed, and it did not say so"
+_LOST = "the connection of the transaction was lost"
 _NOT_ITS_OWN = "the handler ended the transaction, which is not its own"
 #: What a statement that was left running gets to end in, once it is cancelled.
 _HUSH_SECONDS = 2.0
@@ -81,34 +83,34 @@ class PostgresTransaction:
         try:
             yield
         except BaseException:
-            await self.hush()
-            if self._lost:
-                raise StoreUnavailable("the connection of the transaction was lost") from None
-            await self._send(_UNDO)
-            self._open = False
+            await self._undo(_LOST)
             raise
+        if (fault := self._fault) is not None:
+            await self._undo(fault)
+            raise psycopg.errors.InFailedSqlTransaction(fault)
+
+    async def _undo(self, lost: str) -> None:
+        """Back to the savepoint. Raises StoreUnavailable(lost) where the connection is gone, or has to be closed."""
+        await self.hush()
+        if self._lost:
+            raise StoreUnavailable(lost) from None
+        await self._send(_UNDO)
+        self._open = False
+
+    @property
+    def _fault(self) -> str | None:
+        """Why what a handler meant to do cannot be taken for done, although it raised nothing."""
         if self._busy:
-            await self.hush()
-            if self._lost:
-                raise StoreUnavailable(_LEFT_RUNNING)
-            await self._send(_UNDO)
-            self._open = False
-            raise psycopg.errors.InFailedSqlTransaction(_LEFT_RUNNING)
-        if self._status == TransactionStatus.INERROR:
-            # The handler swallowed an error of the database: what it meant to do has not happened.
-            await self._send(_UNDO)
-            self._open = False
-            raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
+            return _LEFT_RUNNING
+        return _FAILED if self._status == TransactionStatus.INERROR else None
 
     async def check(self) -> None:
         """Raise unless what is about to be committed is all that was done, and can be committed."""
         if self._lost:
-            raise StoreUnavailable("the connection of the transaction was lost")
-        if self._busy:
+            raise StoreUnavailable(_LOST)
+        if (fault := self._fault) is not None:
             await self.hush()
-            raise psycopg.errors.InFailedSqlTransaction(_LEFT_RUNNING)
-        if self._status == TransactionStatus.INERROR:
-            raise psycopg.errors.InFailedSqlTransaction("a statement of the handler failed, and it did not say so")
+            raise psycopg.errors.InFailedSqlTransaction(fault)
         if self._status != TransactionStatus.INTRANS:
             raise psycopg.errors.InvalidTransactionState(_NOT_ITS_OWN)
 
@@ -164,7 +166,7 @@ class PostgresTransaction:
             await _own_cursor(self._connection).execute(statement.encode())
         except psycopg.OperationalError as error:
             if self._lost:
-                raise StoreUnavailable("the connection of the transaction was lost") from error
+                raise StoreUnavailable(_LOST) from error
             raise
 
 
@@ -185,7 +187,7 @@ class PostgresTransactions:
         await self._statements.ready()
         async with self._borrow() as connection, connection.transaction():
             given = {"ids": array_text(ids), "lease_id": lease_id}
-            held, this = await self._record(connection, "hold_gone" if whole else "hold", given)
+            held, this = await self._record(connection, "leave" if whole else "hold", given)
             work = PostgresTransaction(connection, ids, ids if held is None else held)
             try:
                 yield work
@@ -198,8 +200,8 @@ class PostgresTransactions:
             elif leaving := work.leaving:
                 given = {"ids": array_text(leaving), "lease_id": lease_id}
                 left, now = await self._record(connection, "leave", given)
-                if left != len(leaving):
-                    raise StoreUnavailable(f"{len(leaving) - left} locked rows were gone; nothing was committed")
+                if left is not None:
+                    raise StoreUnavailable(f"{len(leaving) - len(left)} locked rows were gone; nothing was committed")
             else:
                 return
             if now != this:

@@ -20,12 +20,17 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
+def tell_version(registry: CollectorRegistry) -> None:
+    """Which version of the program runs."""
+    Info("tickkeeper_build", "What runs.", registry=registry).info({"version": __version__})
+
+
 class WorkerMetrics:
     """The worker's own; one instance a process."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or new_registry()
-        Info("tickkeeper_build", "What runs.", registry=self.registry).info({"version": __version__})
+        tell_version(self.registry)
         self.ticks = Counter(
             "tickkeeper_ticks",
             "Ticks, by how they ended: empty, budget, shutdown, lost, overlap (skipped), failed, invalid.",

@@ -20,6 +20,8 @@ _MOST = 16_384
 #: A secret that lies across the cut is in no form that a pattern knows: so much of the end goes too.
 _EDGE = 4_096
 _BOUND = "[parameters: "
+#: Members of a group of exceptions that are told.
+_MOST_LEAVES = 3
 
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # user:password@ of a URL. Greedy and across '/', since a raw password may hold anything; a port is no password.
@@ -46,9 +48,6 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 _SENSITIVE_KEY = re.compile(
     r"password|passwd|secret|token|authorization|api_?key|private_?key|credential", re.IGNORECASE
 )
-
-
-_MOST_LEAVES = 3
 
 
 class Redactor:
@@ -104,16 +103,16 @@ class Redactor:
 
 def describe(error: BaseException) -> str:
     """``Type: message`` of an exception; never raises, even where its ``__str__`` does."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - somebody else's exception class
-        text = ""
     if isinstance(error, BaseExceptionGroup):
         # A TaskGroup's own words say nothing.
         leaves = list(_leaves(error))
         told = "; ".join(map(describe, leaves[:_MOST_LEAVES]))
         more = f" (and {len(leaves) - _MOST_LEAVES} more)" if len(leaves) > _MOST_LEAVES else ""
         return f"{type(error).__name__}: {told}{more}"
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - somebody else's exception class
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -16,7 +16,7 @@ _kind, _ordering_key, _attempts = attrgetter("kind"), attrgetter("ordering_key")
 
 
 class Line:
-    """Jobs that wait for the same seats. Iterating takes them; more may be put in front meanwhile.
+    """Jobs that wait for the same seats, to be taken from the left; more may be put in front meanwhile.
 
     ``gate``: the bound of the handler whose line this is; ``transactional``: its jobs are lists of rows to be worked in
     a transaction. The line of all other handlers has neither.
@@ -26,11 +26,6 @@ class Line:
         self.gate = gate
         self.transactional = transactional
         self.waiting: deque[Job] = deque()
-
-    def __iter__(self) -> Iterator[Job]:
-        waiting = self.waiting
-        while waiting:
-            yield waiting.popleft()
 
 
 class Jobs:

@@ -49,7 +49,7 @@ def limits_of(tick: TickOptions, *, every_ms: int | None, defaults: Limits) -> L
         lease=defaults.lease if tick.lease_ms is None else timedelta(milliseconds=tick.lease_ms),
         batch_size=tick.batch_size or defaults.batch_size,
         budget=budget_of(tick.time_budget_ms, every_ms, defaults.budget),
-        firm=tick.time_budget_ms is not None or defaults.firm,
+        firm=tick.time_budget_ms is not None,
         concurrency=defaults.concurrency,
         lanes=defaults.lanes,
     )

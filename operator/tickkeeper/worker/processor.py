@@ -21,14 +21,10 @@ from tickkeeper.worker.limits import Limits, limits_of
 from tickkeeper.worker.outcome import clean
 from tickkeeper.worker.overlap import Running, running_key
 from tickkeeper.worker.stop import Stop
-from tickkeeper.worker.tick import TickResult, drain
+from tickkeeper.worker.tick import TickResult, drain, never
 
 # A cancelled tick may take this long to cut its handlers and hand its rows back.
 _HAND_BACK = 4.0
-
-
-def _never() -> bool:
-    return False
 
 
 class TickFailed(Exception):
@@ -117,7 +113,7 @@ class TickProcessor:
             holding.add_done_callback(lambda _task: stop.soft("lost"))
             try:
                 # Its successors are skipped meanwhile: what it leaves would wait for the slot after.
-                goes_on = _never if limits.firm else self._has_slots_free
+                goes_on = never if limits.firm else self._has_slots_free
                 return await self._drain(data.tenant_id, limits, stop, goes_on)
             finally:
                 holding.cancel()
@@ -128,7 +124,7 @@ class TickProcessor:
         return self.running < self._slots
 
     async def _drain(
-        self, tenant_id: str, limits: Limits, stop: Stop, goes_on: Callable[[], bool] = _never
+        self, tenant_id: str, limits: Limits, stop: Stop, goes_on: Callable[[], bool] = never
     ) -> TickResult:
         bench = self._bench
         task = asyncio.create_task(

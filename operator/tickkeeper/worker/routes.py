@@ -242,6 +242,9 @@ _TYPES = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "missing": "is missing",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_pattern_mismatch": "has a character that is not allowed in a header",
 }
 
 
@@ -252,12 +255,7 @@ def _rule(fault: Any) -> str:
         known = sorted(field.alias or name for name, field in model.model_fields.items())
         return f"unknown field; known here: {', '.join(known)}"
     if (rule := _TYPES.get(fault["type"])) is not None:
-        return rule
-    for type_, rule in (("greater_than_equal", "at least {ge}"), ("less_than_equal", "at most {le}")):
-        if fault["type"] == type_:
-            return f"must be {rule.format(**fault['ctx'])}"
-    if fault["type"] == "string_pattern_mismatch":
-        return "has a character that is not allowed in a header"
+        return rule.format(**fault.get("ctx", {}))
     if fault["type"] == "too_short":
         return f"must have at least 1 {str(place[-1]).removesuffix('s')}"
     return str(fault["msg"]).removeprefix("Value error, ")

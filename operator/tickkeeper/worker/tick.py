@@ -30,7 +30,8 @@ _MOST_NAMED = 20
 _LOOK_BESIDES = 1.0
 
 
-def _never() -> bool:
+def never() -> bool:
+    """A tick that keeps its budget."""
     return False
 
 
@@ -70,7 +71,7 @@ async def drain(
     limits: Limits | None = None,
     stop: Stop | None = None,
     metrics: WorkerMetrics | None = None,
-    goes_on: Callable[[], bool] = _never,
+    goes_on: Callable[[], bool] = never,
 ) -> TickResult:
     """Claim and handle batches of one tenant until none is left, the budget is used, or ``stop`` says so.
 
@@ -140,9 +141,9 @@ class _Drain:
         self._start(began)
         error: BaseException | None = None
         end = ""
+        pause = max(_LOOK_BESIDES, self._limits.budget.total_seconds())
         try:
             while self._lanes_left:
-                pause = max(_LOOK_BESIDES, self._limits.budget.total_seconds())
                 done, _ = await asyncio.wait(self._lanes_left, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 if (
                     not done

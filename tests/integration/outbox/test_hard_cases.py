@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.integration.outbox.benches import LEASE, PostgresBench, claim, ids
-from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, Settled, StoreUnavailable, enqueue, enqueue_many
+from tickkeeper.outbox import Claim, Failure, NewRow, PostgresOutbox, Settled, StoreUnavailable, enqueue, enqueue_many
 from tickkeeper.outbox.queries import queries
 
 Connection = psycopg.AsyncConnection[Any]
@@ -82,13 +82,17 @@ async def test_c1_what_can_never_pass_is_given_up(postgres: PostgresBench, conne
         await claim(postgres)
 
 
+async def _out_of_order(postgres: PostgresBench, connection: Connection) -> Claim:
+    """300 rows under a lease, whose order in the table is not that of their ids."""
+    await enqueue_many(connection, [NewRow("acme", "mail", number) for number in range(300)])
+    await connection.execute("UPDATE tickkeeper.outbox SET headers = '{}' WHERE id % 3 = 0")
+    return await claim(postgres, limit=300)
+
+
 async def test_c2_writes_in_opposite_order_reach_their_end(postgres: PostgresBench, connection: Connection) -> None:
     """Acks do not lock in the order of ids, so they may meet a failure in a deadlock: one of them is done again."""
     for _ in range(10):
-        await enqueue_many(connection, [NewRow("acme", "mail", number) for number in range(300)])
-        # The order in the table is not the order of the ids.
-        await connection.execute("UPDATE tickkeeper.outbox SET headers = '{}' WHERE id % 3 = 0")
-        taken = await claim(postgres, limit=300)
+        taken = await _out_of_order(postgres, connection)
         rows, store, lease = ids(taken), postgres.store, taken.lease_id
         renewed, one, other, failed = await asyncio.gather(
             store.renew(lease, rows[100:] + rows[:100], LEASE),
@@ -103,9 +107,7 @@ async def test_c2_writes_in_opposite_order_reach_their_end(postgres: PostgresBen
 
 async def test_c2_acks_in_opposite_order_do_not_deadlock(postgres: PostgresBench, connection: Connection) -> None:
     for _ in range(10):
-        await enqueue_many(connection, [NewRow("acme", "mail", number) for number in range(300)])
-        await connection.execute("UPDATE tickkeeper.outbox SET headers = '{}' WHERE id % 3 = 0")
-        taken = await claim(postgres, limit=300)
+        taken = await _out_of_order(postgres, connection)
         rows, store, lease = ids(taken), postgres.store, taken.lease_id
         renewed, one, other = await asyncio.gather(
             store.renew(lease, rows[100:] + rows[:100], LEASE), store.ack(lease, rows), store.ack(lease, rows[::-1])

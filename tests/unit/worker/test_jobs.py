@@ -112,7 +112,8 @@ def test_every_row_is_run_once_or_left_behind_a_failure_and_keys_keep_their_orde
     jobs, ran, left = _jobs(*rows), [], []
     while lines := [line for line in jobs.lines() if line.waiting]:
         for line in lines:
-            for job in line:
+            while line.waiting:
+                job = line.waiting.popleft()
                 for each in rows_in(job):
                     ran.append(each)
                     left += jobs.judged(each, DONE if good[each.id] else failed("no"))

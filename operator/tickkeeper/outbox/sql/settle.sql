@@ -215,8 +215,9 @@ SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_a
        pg_current_xact_id()::text FROM mine;
 
 
--- name: hold_gone
--- The same where all of them will leave, or none: they leave at once, and nobody sees it before the commit.
+-- name: leave
+-- Rows leave within a transaction, and nobody sees it before its commit: those that hold has locked and that were handled,
+-- or all at its beginning, where they will all leave or none; that locks them as well. Tells what hold tells.
 WITH gone AS (
     DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
     RETURNING id
@@ -227,12 +228,3 @@ SELECT CASE WHEN count(*) < cardinality(%(ids)s::bigint[]) THEN coalesce(array_a
 
 -- name: same_transaction
 SELECT pg_current_xact_id_if_assigned()::text;
-
-
--- name: leave
--- Rows that hold has locked and that were handled leave, at the end of the same transaction.
-WITH gone AS (
-    DELETE FROM {schema}.outbox WHERE id = ANY (%(ids)s::bigint[]) AND lease_id = %(lease_id)s
-    RETURNING id
-)
-SELECT count(*), pg_current_xact_id_if_assigned()::text FROM gone;
