@@ -200,6 +200,7 @@ class Keeper:
                 # Made anew under the same name: what the old one had goes, unless the new one claims it.
                 held.drop()
                 self._remove_orphan(held)
+            self._world.publisher.forget(entry.key)
             memo = memos[entry.key] = Memo(entry.meta.uid, Told.of(entry.status))
             self._world.table.put(entry.without_status())
         return memo
@@ -236,11 +237,12 @@ class Keeper:
             self._world.publisher.flush()
 
     async def _care(self) -> None:
-        """Once a second: Secrets that are due to be read again, and connections that nobody needs."""
+        """Once a second: Secrets that are due to be read again, connections that nobody needs, altered statuses."""
         while True:
             await asyncio.sleep(_CARE_SECONDS)
             self.last_beat = time.monotonic()
             self._world.sites.close_idle(keep=self._world.references.default)
+            self._world.publisher.put_back_late()
             for key, secret in self._world.table.with_secrets():
                 if self._world.references.is_stale(secret):
                     self._world.queue.add(key)

@@ -34,9 +34,6 @@ _MERGE = "application/merge-patch+json"
 _PAGE = 500
 _COMPONENT = "tickkeeper"
 
-#: What a call may raise when the API server cannot be asked or refuses.
-API_ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
-
 
 # The package's configuration module is not typed.
 _load_kubeconfig: Callable[..., Awaitable[None]] = config.load_kube_config
@@ -49,6 +46,14 @@ class Gone(Exception):
 
 class Outdated(Exception):
     """The object has changed since it was read: read it again."""
+
+
+class NotLeading(Exception):
+    """Another operator may act by now: this one writes nothing."""
+
+
+#: What a call may raise when the API server cannot be asked or refuses, or this process may not write.
+API_ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, NotLeading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Kube:
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
         self._custom = client.CustomObjectsApi(api)
+        #: asked before each write: a process that stood still wakes with old news, and would write it over newer
+        self.may_write: Callable[[], bool] = lambda: True
 
     async def schedules(self, namespaces: tuple[str, ...] = ()) -> AsyncIterator[Mapping[str, Any]]:
         """All TickSchedules, a page at a time; of every namespace where none is named."""
@@ -106,7 +113,11 @@ class Kube:
         return _mapping(found)
 
     async def write_status(self, key: ResourceKey, uid: str, status: Mapping[str, Any]) -> None:
-        """Merge ``status`` in, on the object with this uid only. Raises Gone; Outdated where another took its name."""
+        """Merge ``status`` in, on the object with this uid only.
+
+        Raises Gone, NotLeading, and Outdated where another took its name.
+        """
+        self._check_leading()
         body = {"metadata": {"uid": uid}, "status": status}
         with _translated(conflict=Outdated):
             await _answer(
@@ -116,7 +127,8 @@ class Kube:
             )
 
     async def write_finalizers(self, meta: ResourceMeta, finalizers: tuple[str, ...]) -> Mapping[str, Any]:
-        """Replace the finalizers of the very version that was read. Raises Gone and Outdated."""
+        """Replace the finalizers of the very version that was read. Raises Gone, Outdated and NotLeading."""
+        self._check_leading()
         key = ResourceKey(meta.namespace, meta.name)
         body = {
             "metadata": {
@@ -173,7 +185,8 @@ class Kube:
         identity: str,
         at: datetime,
     ) -> None:
-        """Record a core/v1 Event on a TickSchedule; ``at`` is when it happened."""
+        """Record a core/v1 Event on a TickSchedule; ``at`` is when it happened. Raises NotLeading."""
+        self._check_leading()
         time = at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         event: Any = {
             "metadata": {"generateName": f"{key.name[:200]}.", "namespace": key.namespace},
@@ -195,6 +208,10 @@ class Kube:
             "count": 1,
         }
         await self._call("POST", f"/api/v1/namespaces/{quote(key.namespace)}/events", event)
+
+    def _check_leading(self) -> None:
+        if not self.may_write():
+            raise NotLeading
 
 
 @asynccontextmanager
@@ -231,7 +248,9 @@ async def until_answered(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
 
 
 def explain(error: BaseException) -> str:
-    """One line: what the API server said."""
+    """One line: what the API server said, or why it was not asked."""
+    if isinstance(error, NotLeading):
+        return "this operator's Lease is not renewed"
     if isinstance(error, ApiException):
         return f"the API server answered {error.status} {error.reason}"
     if isinstance(error, ssl.SSLError):

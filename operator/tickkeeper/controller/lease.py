@@ -90,7 +90,7 @@ class Lease:
         self.leading = asyncio.Event()
 
     def may_write(self) -> bool:
-        """Whether this process is the leader beyond doubt. Asked before every write to Redis."""
+        """Whether this process is the leader beyond doubt. Asked before every write."""
         return self._clock() < self._held_until
 
     async def run(self) -> None:

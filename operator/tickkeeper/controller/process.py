@@ -81,6 +81,8 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
     metrics = OperatorMetrics()
     lease = _lease(settings, api) if settings.leader_election else None
     leading = lease.leading if lease is not None else _always()
+    may_write = lease.may_write if lease is not None else lambda: True
+    api.may_write = may_write
     writer = Writer(api, identity=settings.identity, per_second=settings.status_writes_per_second)
     keeper: Keeper
 
@@ -90,7 +92,7 @@ async def _serve(settings: OperatorSettings, api: kube.Kube, stop: asyncio.Event
             report=keeper.report,
             sweep_seconds=settings.sweep_seconds,
             max_len_events=settings.max_len_events,
-            may_write=lease.may_write if lease is not None else lambda: True,
+            may_write=may_write,
             timed=metrics.timed,
             bounds=settings.bounds(),
         )

@@ -36,6 +36,8 @@ class Publisher:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._pending: dict[str, list[Notice]] = defaultdict(list)
+        #: statuses that somebody else changed, and that could not be written again at once
+        self._altered: dict[ResourceKey, Memo] = {}
 
     def publish(self, key: ResourceKey, memo: Memo, report: Report, healed: Plan | None = None) -> bool:
         """Take in a report. Returns whether the status changed."""
@@ -55,13 +57,26 @@ class Publisher:
         return True
 
     def _write(self, key: ResourceKey, memo: Memo) -> None:
+        self._altered.pop(key, None)
         # Made when it is written, and not now: thousands may wait, and a newer one may come before their turn.
         self._writer.status(key, memo.uid, partial(_patch_of, memo))
 
     def put_back(self, key: ResourceKey, memo: Memo, told: TickScheduleStatus) -> None:
-        """The API server told a status that is not ours: somebody cleared or forged it. Write ours again."""
-        now = time.monotonic()
-        if told == memo.told.status or self._writer.is_pending(key) or now - memo.put_back_at < _BETWEEN_PUT_BACKS:
+        """The API server told a status: where it is not ours, somebody cleared or forged it. Write ours again."""
+        if told == memo.told.status:
+            self._altered.pop(key, None)
+        else:
+            self._altered[key] = memo
+            self._put_back(key)
+
+    def put_back_late(self) -> None:
+        """Write again what was altered too soon after the last time, or while ours was on its way."""
+        for key in tuple(self._altered):
+            self._put_back(key)
+
+    def _put_back(self, key: ResourceKey) -> None:
+        memo, now = self._altered[key], time.monotonic()
+        if self._writer.is_pending(key) or now - memo.put_back_at < _BETWEEN_PUT_BACKS:
             return
         memo.put_back_at = now
         self._write(key, memo)
@@ -83,6 +98,7 @@ class Publisher:
 
     def forget(self, key: ResourceKey) -> None:
         """A resource is gone."""
+        self._altered.pop(key, None)
         self._writer.forget(key)
 
     def flush(self) -> None:

@@ -127,6 +127,11 @@ class Scene:
     def status(self, name: str = "acme") -> dict[str, Any]:
         return self.get(name).get("status", {})
 
+    def alter_status(self, name: str = "acme", **status: Any) -> None:
+        """Change the status, as somebody else who may."""
+        where = (GROUP, VERSION, self.namespace, PLURAL)
+        self.cluster.schedules.patch_namespaced_custom_object_status(*where, name, {"status": status})
+
     def heals(self, name: str = "acme") -> int:
         return int(self.status(name).get("heals", 0))
 

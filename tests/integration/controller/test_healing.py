@@ -68,6 +68,16 @@ def test_heals_are_a_metric_by_cause(scene: Scene, raw: Redis) -> None:
     assert scene.operator.metric("tickkeeper_heals_total", '{cause="HashMissing"}') == before + 1
 
 
+def test_a_status_that_others_change_is_put_back_each_time(scene: Scene, raw: Redis) -> None:
+    scene.create_ready()
+    raw.delete(scene.key("repeat:drain.acme"))
+    scene.until(lambda: scene.heals() == 1, SOON)
+    scene.alter_status(heals=7)
+    scene.until(lambda: scene.heals() == 1, SOON)
+    scene.alter_status(heals=8)
+    scene.until(lambda: scene.heals() == 1, what="again, though it was put back a moment ago")
+
+
 def test_e5_a_steady_state_writes_nothing(scene: Scene, raw: Redis) -> None:
     names = [f"s{number}" for number in range(5)]
     for name in names:

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -13,8 +14,10 @@ import pytest
 
 from embedded.kubernetes import KubeApi
 from tests.integration.controller.api_proxy import NOTHING, ApiProxy
+from tickkeeper.api.resource import ResourceMeta
 from tickkeeper.controller import kube
 from tickkeeper.controller.lease import LeadershipLost, Lease, Times
+from tickkeeper.schedules.desired import ResourceKey
 
 #: The shipped ones (10, 6, 2 s), shrunk to what the API's whole seconds allow.
 QUICK = Times(duration=4.0, deadline=2.4, retry=0.4)
@@ -233,3 +236,29 @@ async def test_of_five_at_once_one_leads(election: Election) -> None:
         asked = len(election.proxy.requests(election.path))
         await election.until(asked_again)
         assert sum(one.leading.is_set() for one in five) == 1
+
+
+async def test_what_may_not_be_written_does_not_reach_the_api_server(kube_api: KubeApi, proxy: ApiProxy) -> None:
+    name = f"unled-{uuid4().hex[:8]}"
+    key = ResourceKey("default", name)
+    meta = ResourceMeta.model_validate(
+        {"namespace": "default", "name": name, "uid": "u", "resourceVersion": "1", "generation": 1}
+    )
+    async with kube.connect(str(proxy.kubeconfig)) as api:
+
+        def writes() -> list[Coroutine[Any, Any, object]]:
+            event = api.post_event(
+                key, "u", warning=False, reason="Healed", message="it", identity="one", at=datetime.now(UTC)
+            )
+            return [api.write_status(key, "u", {"heals": 1}), api.write_finalizers(meta, ()), event]
+
+        api.may_write = lambda: False
+        for write in writes():
+            with pytest.raises(kube.NotLeading):
+                await write
+        assert proxy.requests(name) == []
+        api.may_write = lambda: True
+        for write in writes():
+            with suppress(kube.Gone):
+                await write
+        assert len(proxy.requests(name)) == 2, "no TickSchedule of that name"

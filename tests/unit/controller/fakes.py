@@ -8,6 +8,10 @@ class FakeWriter:
         self.statuses = []
         self.events = []
         self.forgotten = []
+        self.pending = set()
+
+    def is_pending(self, key):
+        return key in self.pending
 
     def status(self, key, uid, make):
         self.statuses.append((key, uid, make()))

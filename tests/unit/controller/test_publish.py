@@ -136,3 +136,66 @@ def test_a_patch_clears_what_is_absent():
 def test_a_deleted_resource_is_forgotten(publisher, writer):
     publisher.forget(KEY)
     assert writer.forgotten == [KEY]
+
+
+@pytest.fixture
+def told(publisher, writer, memo):
+    """A status that was told, and is now another one for the API server."""
+    publisher.publish(KEY, memo, report())
+    writer.statuses.clear()
+    return TickScheduleStatus(heals=7)
+
+
+def heals_written(writer):
+    return [patch["heals"] for _, _, patch in writer.statuses]
+
+
+def test_an_altered_status_is_put_back_at_once(publisher, writer, memo, told):
+    publisher.put_back(KEY, memo, told)
+    publisher.put_back_late()
+    assert heals_written(writer) == [0]
+
+
+def test_our_own_status_is_not_put_back(publisher, writer, memo, told):
+    publisher.put_back(KEY, memo, memo.told.status)
+    publisher.put_back_late()
+    assert writer.statuses == []
+
+
+def test_a_status_altered_again_too_soon_is_put_back_later(publisher, writer, memo, told):
+    publisher.put_back(KEY, memo, told)
+    publisher.put_back(KEY, memo, told)
+    publisher.put_back_late()
+    assert heals_written(writer) == [0], "whoever keeps changing it costs a write each ten seconds"
+    memo.put_back_at -= 10
+    publisher.put_back_late()
+    publisher.put_back_late()
+    assert heals_written(writer) == [0, 0]
+
+
+def test_a_status_altered_while_ours_is_on_its_way_is_put_back_afterwards(publisher, writer, memo, told):
+    writer.pending.add(KEY)
+    publisher.put_back(KEY, memo, told)
+    publisher.put_back_late()
+    assert writer.statuses == []
+    writer.pending.clear()
+    publisher.put_back_late()
+    assert heals_written(writer) == [0]
+
+
+def test_an_older_status_of_ours_that_a_newer_one_follows_is_not_put_back(publisher, writer, memo, told):
+    writer.pending.add(KEY)
+    publisher.put_back(KEY, memo, told)
+    publisher.put_back(KEY, memo, memo.told.status)
+    writer.pending.clear()
+    publisher.put_back_late()
+    assert writer.statuses == []
+
+
+def test_what_is_deleted_is_not_put_back(publisher, writer, memo, told):
+    writer.pending.add(KEY)
+    publisher.put_back(KEY, memo, told)
+    publisher.forget(KEY)
+    writer.pending.clear()
+    publisher.put_back_late()
+    assert writer.statuses == []
