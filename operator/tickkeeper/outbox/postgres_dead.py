@@ -36,15 +36,15 @@ class PostgresDeadLetters:
     async def replay(
         self, *, ids: Sequence[int | UUID] | None = None, tenant_id: str | None = None, kind: str | None = None
     ) -> Replayed:
-        """Put back those that fit every filter given, with their own ids and all their attempts, in batches."""
+        """Put back those that fit every filter given, oldest first, with their ids and all attempts, in batches."""
         ((due,),) = await self._query("database_time", {})
         chosen = {"ids": None if ids is None else sorted_ids(ids), "tenant_id": tenant_id, "kind": kind, "due": due}
         replayed, size = 0, _BATCH
         skipped: list[int] = []
-        below: int | None = None
+        above: int | None = None
         while True:
             try:
-                records = await self._query("replay", {**chosen, "below": below, "limit": size})
+                records = await self._query("replay", {**chosen, "above": above, "limit": size})
             except StatementTimedOut:
                 if size == 1:
                     raise
@@ -53,7 +53,7 @@ class PostgresDeadLetters:
             if not records:
                 await self._look_after_keys()
                 return Replayed(replayed, tuple(sorted(skipped)))
-            below = records[-1][0]
+            above = records[-1][0]
             replayed += sum(went for _, went in records)
             skipped += [row_id for row_id, went in records if not went]
 

@@ -57,12 +57,12 @@ async def dead(letters: str) -> str:
 
 def test_migrate(database: str) -> None:
     assert run(database, "migrate").stdout == (
-        "schema tickkeeper: version 0 -> 4 (0001_outbox, 0002_ordering_indexes, 0003_ordering, "
-        "0004_replay_into_a_run)\n"
+        "schema tickkeeper: version 0 -> 5 (0001_outbox, 0002_ordering_indexes, 0003_ordering, "
+        "0004_replay_into_a_run, 0005_dead_twins)\n"
     )
-    assert run(database, "migrate").stdout == "schema tickkeeper: version 4, nothing to do\n"
+    assert run(database, "migrate").stdout == "schema tickkeeper: version 5, nothing to do\n"
     told = ask(database, "migrate", "--schema", "apart")
-    assert told == {"schema": "apart", "before": 0, "after": 4, "applied": [each.name for each in migrations()]}
+    assert told == {"schema": "apart", "before": 0, "after": 5, "applied": [each.name for each in migrations()]}
 
 
 def test_stats(dead: str) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.integration.outbox.benches import Bench, claim, ids
-from tickkeeper.outbox import DuplicateRow, Enqueued, Failure, Replayed
+from tickkeeper.outbox import DuplicateRow, Enqueued, Failure, Replayed, postgres_dead
 
 DAY = timedelta(days=1)
 
@@ -88,13 +88,28 @@ async def test_replay_skips_and_reports_a_row_whose_key_lives(bench: Bench) -> N
     assert [each.id for each in await bench.store.dead_letters.latest()] == [dead.id]
 
 
-async def test_of_dead_rows_with_one_key_the_newest_is_replayed(bench: Bench) -> None:
+@pytest.mark.parametrize("portion", [1, 2, 500])
+async def test_of_dead_rows_with_one_key_the_newest_is_replayed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    monkeypatch.setattr(postgres_dead, "_BATCH", portion)
     rows = []
     for payload in range(3):
         rows.append((await bench.enqueue(payload=payload, dedup_key="k")).id)
         await bury(bench)
     assert await bench.store.dead_letters.replay() == Replayed(1, tuple(rows[:2]))
     assert [row.payload for row in (await claim(bench)).rows] == [2]
+
+
+async def test_a_newer_row_of_its_key_that_is_not_chosen_does_not_keep_a_dead_row(bench: Bench) -> None:
+    rows = []
+    for kind in ("mail", "other", "mail"):
+        rows.append((await bench.enqueue(kind, dedup_key="k")).id)
+        await bury(bench)
+    assert await bench.store.dead_letters.replay(kind="other") == Replayed(1)
+    await claim(bench)
+    assert [each.id for each in await bench.store.dead_letters.latest()] == [rows[2], rows[0]]
+    assert await bench.store.dead_letters.replay(ids=rows[:1]) == Replayed(0, (rows[0],)), "the other is not done yet"
 
 
 async def test_replayed_rows_are_delivered_in_the_order_of_their_ids(bench: Bench) -> None:

@@ -29,7 +29,7 @@ INDEXES = tuple(
     Index(name, "outbox", True, ("tenant_id",))
     for name in (
         *("outbox_due", "outbox_dedup", "outbox_run", "outbox_head", "outbox_dead_age", "outbox_dead_tenant"),
-        *("outbox_key_check_key", "outbox_block_key"),
+        *("outbox_key_check_key", "outbox_block_key", "outbox_dead_dedup"),
     )
 )
 TABLES = (Table("outbox", ("fillfactor=50",), live=100, dead=5, updates=20_000, hot_updates=18_000, vacuumed=3.0),)

@@ -17,20 +17,21 @@ SELECT clock_timestamp();
 
 
 -- name: replay
--- One batch of dead rows goes back as if new, with its own id and all its attempts, newest first: of several dead rows
--- with one dedup_key the newest goes. A row whose key has a row in the outbox stays dead and is reported.
+-- One batch of dead rows goes back as if new, with its own id and all its attempts, oldest first, so that those of one
+-- ordering_key keep their order however many there are. Of several chosen ones with one dedup_key the newest goes. A row
+-- whose dedup_key has a row in the outbox stays dead and is reported, as is one with a newer twin.
 -- All batches of one replay share one due time, so that the rows are delivered in the order of their ids.
 -- A row with an ordering_key is put behind the first of its key, if any; looking after the key (query checks) then puts
 -- it first. Its id may lie between those of a run under way: outbox_next tells it by last_error without an attempt, and lets
 -- it wait for the run's end. Its key's row is made, as for every row that has a key.
--- Index: the primary key (backwards), or outbox_dead_tenant; outbox_dedup for the twin.
+-- Index: the primary key, or outbox_dead_tenant; outbox_dedup for the living twin, outbox_dead_dedup for the dead one.
 WITH chosen AS MATERIALIZED (
     SELECT d.* FROM {schema}.outbox_dead d
      WHERE (%(ids)s::bigint[] IS NULL OR d.id = ANY (%(ids)s::bigint[]))
        AND (%(tenant_id)s::text IS NULL OR d.tenant_id = %(tenant_id)s)
        AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
-       AND (%(below)s::bigint IS NULL OR d.id < %(below)s)
-     ORDER BY d.id DESC
+       AND (%(above)s::bigint IS NULL OR d.id > %(above)s)
+     ORDER BY d.id
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ),
@@ -48,7 +49,12 @@ revived AS (
       FROM chosen c
      WHERE c.dedup_key IS NULL
         OR NOT EXISTS (SELECT FROM {schema}.outbox o WHERE o.tenant_id = c.tenant_id AND o.dedup_key = c.dedup_key)
-     ORDER BY c.id DESC
+       AND NOT EXISTS (
+               SELECT FROM {schema}.outbox_dead n
+                WHERE n.tenant_id = c.tenant_id AND n.dedup_key = c.dedup_key AND n.id > c.id
+                  AND (%(ids)s::bigint[] IS NULL OR n.id = ANY (%(ids)s::bigint[]))
+                  AND (%(kind)s::text IS NULL OR n.kind = %(kind)s))
+     ORDER BY c.id
     ON CONFLICT DO NOTHING
     RETURNING id
 ),
@@ -56,7 +62,7 @@ gone AS (
     DELETE FROM {schema}.outbox_dead WHERE id = ANY (ARRAY(SELECT r.id FROM revived r))
     RETURNING id
 )
-SELECT c.id, g.id IS NOT NULL FROM chosen c LEFT JOIN gone g ON g.id = c.id ORDER BY c.id DESC;
+SELECT c.id, g.id IS NOT NULL FROM chosen c LEFT JOIN gone g ON g.id = c.id ORDER BY c.id;
 
 
 -- name: purge
