@@ -35,6 +35,8 @@ _OUR_HEADERS_BEGIN = "webhook-"
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUE = r"^[\t\x20-\x7e]*$"
+_LONGEST_VALUE = 8192
 
 
 class RoutesError(ValueError):
@@ -77,7 +79,10 @@ def _http_url(url: SecretStr) -> SecretStr:
 
 
 def _theirs(headers: dict[str, str]) -> dict[str, str]:
+    first: dict[str, str] = {}
     for name in headers:
+        if (known := first.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"{known} and {name} are one header: name it once")
         if name.lower() in _OUR_HEADERS or name.lower().startswith(_OUR_HEADERS_BEGIN):
             ours = ", ".join(sorted(_OUR_HEADERS))
             raise ValueError(f"{name} is set with each request: must be none of {ours} and {_OUR_HEADERS_BEGIN}*")
@@ -87,15 +92,20 @@ def _theirs(headers: dict[str, str]) -> dict[str, str]:
 def _variable(name: str) -> str:
     # The value is not shown: somebody may have put the key itself here.
     if not _VARIABLE.fullmatch(name):
-        raise ValueError("must be the name of an environment variable, which holds the key")
+        raise ValueError("must be the name of an environment variable, which holds the value")
     return name
+
+
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+_Value = Annotated[str, Field(pattern=_VALUE, max_length=_LONGEST_VALUE)]
+_Variable = Annotated[str, AfterValidator(_variable)]
 
 
 class Route(BaseModel):
     """Rows of ``kinds`` are sent to ``url`` by POST.
 
-    The key of the signature comes from the environment (``secretEnv``) or a file (``secretFile``), never from the file
-    of routes, which people put into version control.
+    The key of the signature comes from the environment (``secretEnv``) or a file (``secretFile``), and tokens come from
+    the environment (``headersEnv``): never from the file of routes, which people put into version control.
     """
 
     model_config = ConfigDict(
@@ -104,16 +114,18 @@ class Route(BaseModel):
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_readable), Field(min_length=1)]
     url: Annotated[SecretStr, AfterValidator(_http_url)]
-    secret_env: Annotated[str, AfterValidator(_variable)] | None = None
+    secret_env: _Variable | None = None
     secret_file: Path | None = None
     timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = 10_000
-    headers: Annotated[
-        dict[
-            Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")],
-            Annotated[str, Field(pattern=r"^[\t\x20-\x7e]*$", max_length=8192)],
-        ],
-        AfterValidator(_theirs),
-    ] = Field(default_factory=dict)
+    headers: Annotated[dict[_Name, _Value], AfterValidator(_theirs)] = Field(default_factory=dict)
+    headers_env: Annotated[dict[_Name, _Variable], AfterValidator(_theirs)] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_of_each_header(self) -> "Route":
+        twice = {name.lower() for name in self.headers} & {name.lower() for name in self.headers_env}
+        if twice:
+            raise ValueError(f"headers and headersEnv: {', '.join(sorted(twice))} is in both, must be in one of them")
+        return self
 
     @model_validator(mode="after")
     def _one_secret(self) -> "Route":
@@ -123,8 +135,10 @@ class Route(BaseModel):
             # Else requests would go unsigned, and nobody would know.
             if to_snake(name) in self.model_fields_set and value in (None, Path()):
                 raise ValueError(f"{name} is empty: say where the key is, or leave it out")
-        if "@" in urlsplit(self.url.get_secret_value()).netloc and "authorization" in map(str.lower, self.headers):
-            raise ValueError("url has credentials, and headers has Authorization: only one of them")
+        if "@" in urlsplit(self.url.get_secret_value()).netloc and "authorization" in map(
+            str.lower, (*self.headers, *self.headers_env)
+        ):
+            raise ValueError("url has credentials, and there is a header Authorization: only one of them")
         return self
 
     @property
@@ -133,6 +147,25 @@ class Route(BaseModel):
         parts = urlsplit(self.url.get_secret_value())
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    def complete(self, environment: Mapping[str, str]) -> "Route":
+        """The same with the headers of ``headersEnv`` among its headers.
+
+        Raises RoutesError, one line for each that is not set, empty, or has what a header cannot have.
+        """
+        found, faults = dict(self.headers), []
+        for name, variable in self.headers_env.items():
+            value = environment.get(variable, "").removesuffix("\n").removesuffix("\r")
+            if not value.strip():
+                faults.append(f"headersEnv.{name}: {variable} is not set or empty")
+            elif len(value) > _LONGEST_VALUE or not re.fullmatch(_VALUE, value):
+                faults.append(
+                    f"headersEnv.{name}: {variable} must be at most {_LONGEST_VALUE} printable ASCII characters"
+                )
+            found[name] = value
+        if faults:
+            raise RoutesError(faults)
+        return self.model_copy(update={"headers": found, "headers_env": {}})
 
     def secret(self, environment: Mapping[str, str], folder: Path = Path()) -> bytes | None:
         """The signature's key: see ``key_of``. ``folder`` is where a relative ``secretFile`` begins.
@@ -177,7 +210,7 @@ def key_of(text: bytes) -> bytes:
 
 
 class Routes(BaseModel):
-    """``{routes: [{kinds: mail.*, url: https://…, secretEnv: NAME, timeoutMs: 10000, headers: {…}}]}``."""
+    """``{routes: [{kinds: mail.*, url: https://…, secretEnv: NAME, timeoutMs: 10000, headers: {…}}]}``; see Route."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -213,8 +246,13 @@ def _with_secrets(
     found: list[tuple[Route, bytes | None]] = []
     faults: list[str] = []
     for index, route in enumerate(routes):
+        key = None
         try:
-            found.append((route, route.secret(environment, folder)))
+            key = route.secret(environment, folder)
+        except RoutesError as error:
+            faults += [f"routes.{index}.{fault}" for fault in error.faults]
+        try:
+            found.append((route.complete(environment), key))
         except RoutesError as error:
             faults += [f"routes.{index}.{fault}" for fault in error.faults]
     if faults:

@@ -69,6 +69,27 @@ def test_json_too(write):
         ("routes:\n - {kinds: a, url: 'https://${HOST}/x'}", "routes.0.url: must be http://host/…"),
         ("routes:\n - {kinds: a, url: 'http://a..b/'}", "routes.0.url: must be http://host/…"),
         ("routes:\n - {kinds: a, url: 'http://h:0/'}", "routes.0.url: must be http://host/…"),
+        ("routes:\n - {kinds: a, url: http://h/, headers: {a: x, A: y}}", "routes.0.headers: a and A are one header"),
+        (
+            "routes:\n - {kinds: a, url: http://h/, headersEnv: {a: hunter-2}}",
+            "routes.0.headersEnv.a: must be the name of",
+        ),
+        (
+            "routes:\n - {kinds: a, url: http://h/, headersEnv: {a: NOPE}}",
+            "routes.0.headersEnv.a: NOPE is not set or empt",
+        ),
+        (
+            "routes:\n - {kinds: a, url: http://h/, headersEnv: {webhook-id: A}}",
+            "routes.0.headersEnv: webhook-id is set",
+        ),
+        (
+            "routes:\n - {kinds: a, url: http://h/, headers: {a: x}, headersEnv: {A: B}}",
+            "routes.0: headers and headersEnv: a is in both, must be in one of them",
+        ),
+        (
+            "routes:\n - {kinds: a, url: http://u:hunter2@h/, headersEnv: {Authorization: A}}",
+            "routes.0: url has credentials, and there is a header Authorization",
+        ),
         (
             "routes:\n - {kinds: a, url: http://h/, secretEnv: whsec_hunter2=}",
             "routes.0.secretEnv: must be the name of",
@@ -78,12 +99,12 @@ def test_json_too(write):
         ("routes:\n - {kinds: a, url: http://h/, secretFile: ''}", "routes.0: secretFile is empty"),
         (
             "routes:\n - {kinds: a, url: 'http://u:hunter2@h/', headers: {authorization: x}}",
-            "routes.0: url has credentials, and headers has Authorization",
+            "routes.0: url has credentials, and there is a header Authorization",
         ),
         ('routes:\n - {kinds: a, url: http://h/, secretFile: "/a\\0b"}', "routes.0.secretFile: /a\0b cannot be read"),
         (
             "routes:\n - {kinds: a, url: http://h/, timeout: 5}",
-            "routes.0.timeout: unknown field; known here: headers, kinds, secretEnv, secretFile, timeoutMs, url",
+            "routes.0.timeout: unknown field; known here: headers, headersEnv, kinds, secretEnv,",
         ),
         ("routes:\n - {kinds: a, url: http://h/}\nroute: 1", "route: unknown field; known here: routes"),
         (
@@ -152,6 +173,23 @@ def test_anchors_are_as_yaml_has_them(write):
         read_routes(write(text), environment={})
     text = "routes:\n - &r {kinds: a, url: http://h/, timeoutMs: 500}\n - {<<: *r, kinds: b}"
     assert [route.timeout_ms for route, _ in read_routes(write(text))] == [500, 500]
+
+
+def test_a_header_may_come_from_the_environment(write):
+    text = "routes:\n - {kinds: a, url: http://h/, headers: {x-team: growth}, headersEnv: {Authorization: TOKEN}}"
+    [(route, _)] = read_routes(write(text), environment={"TOKEN": "Bearer hunter2\n"})
+    assert route.headers == {"x-team": "growth", "Authorization": "Bearer hunter2"}
+
+
+@pytest.mark.parametrize("value", ["hunter2\r\nx: y", "hunter2 é", "hunter2" * 2_000, "hunter2\udce9"])
+def test_a_value_that_no_header_can_have_is_refused_and_not_shown(write, value):
+    text = "routes:\n - {kinds: a, url: http://h/, headersEnv: {Authorization: TOKEN}, secretEnv: KEY}"
+    with pytest.raises(RoutesError) as caught:
+        read_routes(write(text), environment={"TOKEN": value})
+    assert caught.value.faults == [
+        "routes.0.secretEnv: KEY is not set or empty",
+        "routes.0.headersEnv.Authorization: TOKEN must be at most 8192 printable ASCII characters",
+    ]
 
 
 def test_a_key_that_is_no_text_is_a_key(write):
