@@ -40,6 +40,8 @@ _log = logs.get_logger(__name__)
 _OUTBOX_AGAIN = 2.0
 _OUTBOX_CHECK = 15.0
 _LAST_STEPS = 1.0
+#: What asyncio (3.11 to 3.14) says in run_until_complete when somebody called stop().
+_LOOP_STOPPED = "Event loop stopped before Future completed."
 
 
 def build_registry(settings: WorkerSettings, delivery: HttpDelivery) -> Registry:
@@ -235,13 +237,25 @@ def run(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) ->
     """Run the worker in this process until SIGTERM or SIGINT. Raises OSError when the probes' address is taken.
 
     Ends within the grace period whatever happens: also with a blocked event loop, a hung handler, Redis or Postgres
-    away. A second signal ends it at once.
+    away. A second signal ends it at once. Raises SystemExit where a handler took the event loop from under it.
     """
     garbage.spare()
     try:
         asyncio.run(_main(settings, registry, delivery))
+    except asyncio.CancelledError:
+        raise SystemExit(_taken_away("all tasks were cancelled")) from None
+    except RuntimeError as error:
+        if str(error) != _LOOP_STOPPED:
+            raise
+        raise SystemExit(_taken_away("the event loop was stopped")) from None
     finally:
         logging.shutdown()
+
+
+def _taken_away(what: str) -> int:
+    """A status for the process: whoever starts it again has a worker; the rows it held come back with their leases."""
+    _log.critical("ended by code in this process, a handler's perhaps", cause=what)
+    return 1
 
 
 async def _main(settings: WorkerSettings, registry: Registry, delivery: HttpDelivery) -> None:

@@ -42,6 +42,19 @@ def in_thread(row: Row) -> None:
     _effect(row, "done")
 
 
+@handler("stop the loop")
+async def stop_the_loop(row: Row) -> None:
+    _effect(row, "stop")
+    asyncio.get_running_loop().stop()
+
+
+@handler("cancel all")
+async def cancel_all(row: Row) -> None:
+    _effect(row, "cancel")
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
 @handler("kill")
 async def kill(row: Row) -> None:
     """Takes its whole worker along, as one that is out of memory does."""

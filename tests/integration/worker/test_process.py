@@ -353,3 +353,18 @@ def test_c14_postgres_restarts_and_the_worker_goes_on(folder, redis, redis_url, 
         own_postgres.start()
         enqueue(dsn, "effect", {"n": 1})
         worker.wait_for(lambda: effects(folder) == ["done 1"], 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [("stop the loop", "the event loop was stopped"), ("cancel all", "all tasks were cancelled")],
+)
+def test_a_handler_that_takes_the_event_loop_away_ends_the_worker_with_a_line(
+    folder, redis, redis_url, outbox, kind, cause
+):
+    enqueue(outbox, kind, {"n": 1})
+    _job(redis)
+    with worker_process(folder, redis=redis_url, database=outbox) as worker:
+        assert worker.exit(20) == 1
+        assert [line["cause"] for line in worker.lines if line["event"].startswith("ended by code")] == [cause]
+        assert "Traceback" not in worker.text
