@@ -98,12 +98,13 @@ def dead(
         print_json([dataclasses.asdict(row) for row in rows])
         return
     print_table(
-        ("ID", "TENANT", "KIND", "ATTEMPTS", "REASON", "DIED", "ERROR"),
+        ("ID", "TENANT", "KIND", "ORDERING_KEY", "ATTEMPTS", "REASON", "DIED", "ERROR"),
         [
             (
                 row.id,
                 row.tenant_id,
                 row.kind,
+                row.ordering_key or "",
                 f"{row.attempts}/{row.max_attempts}",
                 row.reason,
                 row.died_at.isoformat(timespec="seconds"),

@@ -39,7 +39,7 @@ def letters(dsn: str) -> str:
     """Three dead letters of two tenants, one live row."""
     with psycopg.connect(dsn) as producer:
         rows = [NewRow("acme", "mail", {"n": n}, dedup_key=f"k{n}") for n in range(2)]
-        enqueue_many_sync(producer, [*rows, NewRow("other", "sms", "hi", {"h": "v"})])
+        enqueue_many_sync(producer, [*rows, NewRow("other", "sms", "hi", {"h": "v"}, ordering_key="o")])
     return dsn
 
 
@@ -294,7 +294,7 @@ def test_times_are_read_whatever_the_databases_style(dead: str, command: str) ->
 def test_dead(dead: str) -> None:
     lines = run(dead, "dead").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["ID", "3", "2", "1"]
-    assert lines[1].split()[1:5] == ["other", "sms", "1/20", "rejected"]
+    assert lines[1].split()[1:6] == ["other", "sms", "o", "1/20", "rejected"]
     assert lines[1].endswith("smtp said  [31mno")
     told = ask(dead, "dead", "--tenant", "acme", "--kind", "mail", "--limit", "1")
     assert [(row["id"], row["error"]) for row in told] == [(2, "smtp said\n\x1b[31mno")]
