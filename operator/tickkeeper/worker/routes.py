@@ -117,7 +117,8 @@ class Route(BaseModel):
     secret_env: _Variable | None = None
     secret_file: Path | None = None
     timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = 10_000
-    headers: Annotated[dict[_Name, _Value], AfterValidator(_theirs)] = Field(default_factory=dict)
+    #: may hold what came from the environment
+    headers: Annotated[dict[_Name, _Value], AfterValidator(_theirs)] = Field(default_factory=dict, repr=False)
     headers_env: Annotated[dict[_Name, _Variable], AfterValidator(_theirs)] = Field(default_factory=dict)
 
     @model_validator(mode="after")

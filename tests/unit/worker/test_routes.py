@@ -179,6 +179,7 @@ def test_a_header_may_come_from_the_environment(write):
     text = "routes:\n - {kinds: a, url: http://h/, headers: {x-team: growth}, headersEnv: {Authorization: TOKEN}}"
     [(route, _)] = read_routes(write(text), environment={"TOKEN": "Bearer hunter2\n"})
     assert route.headers == {"x-team": "growth", "Authorization": "Bearer hunter2"}
+    assert "hunter2" not in repr(route)
 
 
 @pytest.mark.parametrize("value", ["hunter2\r\nx: y", "hunter2 é", "hunter2" * 2_000, "hunter2\udce9"])
