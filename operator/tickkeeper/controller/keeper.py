@@ -20,7 +20,7 @@ from tickkeeper.controller.table import Entry, key_of
 from tickkeeper.controller.told import Told
 from tickkeeper.controller.verdicts import healed_by, is_cleared, report_of
 from tickkeeper.controller.world import World
-from tickkeeper.schedules.claims import Claim, Target
+from tickkeeper.schedules.claims import Claim, Claims, Target
 from tickkeeper.schedules.desired import ResourceKey
 from tickkeeper.schedules.report import Report
 from tickkeeper.schedules.ticking import Verdict
@@ -57,7 +57,10 @@ class Keeper:
         async with asyncio.TaskGroup() as group:
             self._world.sites.open(group)
             await self._sync()
-            await leading.wait()
+            if not leading.is_set():
+                await leading.wait()
+                # They are those of the first list, and the queue is worked on from now on only.
+                await self._claim_all()
             group.create_task(self._world.queue.run(self._work, lanes=_LANES), name="reconcile")
             group.create_task(self._care(), name="care")
             group.create_task(self._resync(), name="resync")
@@ -113,8 +116,8 @@ class Keeper:
         """Know every resource before the first write: the oldest of two that name one scheduler must be known."""
         world = self._world
         await until_answered(self._read_all)
+        await self._claim_all()
         for entry in world.table:
-            await self._claim_early(entry)
             world.queue.add(entry.key)
         _log.info("synced", resources=len(world.table))
         self.synced.set()
@@ -122,6 +125,12 @@ class Keeper:
     async def _read_all(self) -> None:
         async for body in self._world.kube.schedules(self._world.options.namespaces):
             self.observe(body)
+
+    async def _claim_all(self) -> None:
+        """Know who names what before the first write: the younger of two must not come first."""
+        self._world.claims = Claims()
+        for entry in self._world.table:
+            await self._claim_early(entry)
 
     async def _claim_early(self, entry: Entry) -> None:
         if entry.spec is None:

@@ -152,6 +152,8 @@ class Reconciler:
                 self._hands_off(memo)
             memo.held = Held(site, Charge(desired, intent), target)
             site.take(memo.held.charge)
+            if memo.abandoned == target:
+                memo.abandoned = None  # it is ours again: left another time, it is to be cleared
             return
         if held.charge.desired != desired:
             held.charge.edit(desired)

@@ -78,6 +78,10 @@ class Entry:
         )
 
 
+#: uids of deleted resources that are remembered: 60 bytes each.
+_MOST_GONE = 20_000
+
+
 @dataclass(slots=True)
 class Table:
     """Entries by key, newest version only."""
@@ -85,12 +89,25 @@ class Table:
     _entries: dict[ResourceKey, Entry] = field(default_factory=dict)
     #: those of them that name a Secret: they are gone through once a second
     _with_secret: set[ResourceKey] = field(default_factory=set)
+    #: uids of those that are gone, the latest last: an answer that was long on its way may still tell of one
+    _gone: dict[str, None] = field(default_factory=dict)
 
     def put(self, entry: Entry) -> bool:
-        """Take in an entry. Returns whether something changed that decides what to do."""
-        before = self._entries.get(entry.key)
-        if before is not None and before.meta.uid == entry.meta.uid and _older(entry.meta, before.meta):
+        """Take in an entry. Returns whether something changed that decides what to do.
+
+        What was dropped, or made anew, does not come back: a list, or the answer to a write, may be older than that.
+        """
+        if entry.meta.uid in self._gone:
             return False
+        before = self._entries.get(entry.key)
+        if before is not None:
+            if before.meta.uid == entry.meta.uid:
+                if _older(entry.meta, before.meta):
+                    return False
+            elif _made_before(entry.meta, before.meta):
+                return False
+            elif _made_before(before.meta, entry.meta):
+                self._forget(before.meta.uid)
         self._entries[entry.key] = entry
         (self._with_secret.discard if entry.secret is None else self._with_secret.add)(entry.key)
         return before is None or before.differs_for_us(entry)
@@ -108,11 +125,17 @@ class Table:
 
     def drop(self, key: ResourceKey, uid: str) -> Entry | None:
         """Forget a resource that was deleted. Returns its last entry, None where another took its name since."""
+        self._forget(uid)
         entry = self._entries.get(key)
         if entry is None or entry.meta.uid != uid:
             return None
         self._with_secret.discard(key)
         return self._entries.pop(key)
+
+    def _forget(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
 
     def get(self, key: ResourceKey) -> Entry | None:
         """The newest entry of a resource."""
@@ -145,6 +168,11 @@ def _ours(metadata: Mapping[str, Any]) -> dict[str, Any]:
     annotations = metadata.get("annotations") or {}
     own = {key: value for key, value in annotations.items() if key.startswith(f"{GROUP}/")}
     return {**metadata, "annotations": own, "labels": {}}
+
+
+def _made_before(meta: ResourceMeta, than: ResourceMeta) -> bool:
+    one, other = meta.creation_timestamp, than.creation_timestamp
+    return one is not None and other is not None and one < other
 
 
 def _older(meta: ResourceMeta, than: ResourceMeta) -> bool:

@@ -131,3 +131,31 @@ def test_what_names_a_secret_is_listed_as_long_as_it_does(table):
     table.put(entry({**SPEC, "redis": {"secretRef": {"name": "redis"}}}, resourceVersion="103", generation=4))
     table.drop(KEY, "uid-1")
     assert list(table.with_secrets()) == []
+
+
+def test_what_was_dropped_does_not_come_back(table):
+    """A page of a list, or the answer to a write, that was read before the deletion."""
+    table.drop(KEY, "uid-1")
+    assert not table.put(entry(resourceVersion="2000", generation=9))
+    assert table.get(KEY) is None
+    assert table.put(entry(uid="uid-2"))
+    assert not table.put(entry(resourceVersion="2000", generation=9))
+    assert table.get(KEY).meta.uid == "uid-2"
+
+
+def test_of_two_that_had_one_name_the_one_made_later_stays(table):
+    """Whether or not anybody told of the deletion between them."""
+    first = entry(creationTimestamp="2026-01-01T00:00:00Z", uid="a")
+    second = entry(creationTimestamp="2026-01-01T00:00:05Z", uid="b")
+    assert table.put(first)
+    assert table.put(second)
+    assert not table.put(first)
+    assert table.get(KEY) == second
+
+
+def test_the_memory_of_what_is_gone_is_bounded(table, monkeypatch):
+    monkeypatch.setattr("tickkeeper.controller.table._MOST_GONE", 2)
+    for uid in ("a", "b", "c"):
+        table.drop(KEY, uid)
+    assert not table.put(entry(uid="c"))
+    assert table.put(entry(uid="a"))
