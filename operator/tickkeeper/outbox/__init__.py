@@ -5,6 +5,7 @@ from tickkeeper.outbox.enqueue import enqueue, enqueue_many, enqueue_many_sync, 
 from tickkeeper.outbox.migrate import Migrated, migrate, migrate_sync
 from tickkeeper.outbox.new_row import DuplicateRow, Enqueued, InvalidRow, NewRow
 from tickkeeper.outbox.postgres import PostgresOutbox
+from tickkeeper.outbox.postgres_dead import ReplayIncomplete
 from tickkeeper.outbox.store import (
     Cancelled,
     Claim,
@@ -45,6 +46,7 @@ __all__ = [
     "OutboxStore",
     "Pause",
     "PostgresOutbox",
+    "ReplayIncomplete",
     "Replayed",
     "Row",
     "RowTransaction",

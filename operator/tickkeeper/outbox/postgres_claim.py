@@ -30,9 +30,14 @@ _MAX_BURIED = 100
 _JIT_THRESHOLD = 10_000
 #: How often a claim looks again where a peer held what it was looking for.
 _MAX_LOOKS = 4
-#: Notes of keys to look after that one claim works off, and how long they may be left alone. Seconds.
+#: Notes of keys to look after: so many a statement, which takes about so many seconds at most; so many statements a
+#: claim, and how long they may be left alone. Seconds.
 _MAX_CHECKS = 100
+_CHECK_SECONDS = 0.25
+_MAX_CHECK_STATEMENTS = 5
 _CHECK_EVERY = 1.0
+#: Seconds after which a person's command leaves notes that all wait to the claims.
+_CHECKS_IN_VAIN = 5.0
 _MOST_TENANTS = 1_000
 
 #: Places in a claimed record.
@@ -77,7 +82,10 @@ class PostgresClaims:
         self._habits = Habits()
         self._plain = PlainRows()
         self.walks = Walks()
+        #: Of each tenant, when its notes were looked at, and the one behind which to go on: those that wait for
+        #: somebody's transaction must not keep the others from their turn.
         self._checked: dict[str, float] = {}
+        self._noted: dict[str, int] = {}
 
     async def claim(self, wanted: Wanted) -> Claim:
         """See ``OutboxStore``."""
@@ -110,10 +118,12 @@ class PostgresClaims:
 
     async def look_after_keys(self, tenant_id: str | None = None) -> None:
         """Work off what was noted of one tenant's keys, or of all."""
-        while True:
-            ((seen, waiting),) = await self._statements.query("checks", {"tenant_id": tenant_id, "limit": _MAX_CHECKS})
-            if waiting or seen < _MAX_CHECKS:
-                return
+        above: int | None = 0
+        useful = time.monotonic()
+        while above is not None and time.monotonic() - useful < _CHECKS_IN_VAIN:
+            done, above = await self._check(tenant_id, above)
+            if done:
+                useful = time.monotonic()
 
     async def _take(self, wanted: Wanted) -> tuple[Claim, bool | None]:
         lease_id, habit = uuid4(), self._habits.of(wanted.tenant_id)
@@ -238,14 +248,32 @@ class PostgresClaims:
             return []  # the server's statement_timeout: the first rows alone will do
 
     async def _look_after_keys(self, tenant_id: str) -> bool:
-        """True where there was something to look after and nothing stood in the way: it is worth claiming again."""
+        """True where something was to be done, and nothing stood in the way: it is worth claiming again."""
         if not (self._habits.known(tenant_id) or self._overdue(tenant_id)):
             return False
         self._checked[tenant_id] = time.monotonic()
         if len(self._checked) > _MOST_TENANTS:
             self._checked.clear()
-        ((seen, waiting),) = await self._statements.query("checks", {"tenant_id": tenant_id, "limit": _MAX_CHECKS})
-        return bool(seen > waiting)
+            self._noted.clear()
+        above = self._noted.pop(tenant_id, 0)
+        from_start, began = above == 0, time.monotonic()
+        for _ in range(_MAX_CHECK_STATEMENTS):
+            done, behind = await self._check(tenant_id, above)
+            above = behind or 0
+            if above:
+                self._noted[tenant_id] = above
+            else:
+                self._noted.pop(tenant_id, None)
+            if done or (from_start and not above) or time.monotonic() - began > _CHECK_SECONDS:
+                return done
+            from_start = from_start or not above
+        return False
+
+    async def _check(self, tenant_id: str | None, above: int) -> tuple[bool, int | None]:
+        """Whether any of the next notes is done with, and the id behind which to go on; None at the last one."""
+        given = {"tenant_id": tenant_id, "above": above, "limit": _MAX_CHECKS, "seconds": _CHECK_SECONDS}
+        ((done, behind),) = await self._statements.query("checks", given)
+        return done > 0, behind
 
     def _overdue(self, tenant_id: str) -> bool:
         return time.monotonic() - self._checked.get(tenant_id, float("-inf")) > _CHECK_EVERY

@@ -32,11 +32,13 @@ class InMemoryDeadLetters:
         """Put back those that fit every filter given, with their own ids and all their attempts."""
         due, replayed, skipped = self._now(), 0, []
         for entry in sorted(self._chosen(ids, tenant_id, kind), key=lambda each: -each.id):
-            if self._has_twin(entry):
+            twins = self._twins(entry)
+            if any(not entry.blocks or each.ordering_key != entry.ordering_key for each in twins):
                 skipped.append(entry.id)
                 continue
             del self._dead[entry.id]
-            entry.attempts, entry.available_at, entry.open = 0, due, True
+            # A twin that waits behind the row it blocks keeps the dedup_key.
+            entry.attempts, entry.available_at, entry.open = 0, due, not twins
             entry.reason = entry.died_at = entry.lease_id = entry.lease_until = None
             entry.suspect = entry.blocks = False
             entry.due_at = None if entry.ordering_key is None else due
@@ -76,7 +78,9 @@ class InMemoryDeadLetters:
             and kind in (None, each.kind)
         ]
 
-    def _has_twin(self, entry: Entry) -> bool:
-        return entry.dedup_key is not None and any(
-            each.dedup_key == entry.dedup_key and each.tenant_id == entry.tenant_id for each in self._live.values()
-        )
+    def _twins(self, entry: Entry) -> list[Entry]:
+        return [
+            each
+            for each in self._live.values()
+            if entry.dedup_key is not None and (each.tenant_id, each.dedup_key) == (entry.tenant_id, entry.dedup_key)
+        ]

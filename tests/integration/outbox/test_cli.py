@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tickkeeper.cli.outbox import outbox
-from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, enqueue_many_sync
+from tickkeeper.outbox import Failure, NewRow, PostgresOutbox, enqueue_many_sync, postgres_dead
 from tickkeeper.outbox.version import migrations
 
 if TYPE_CHECKING:
@@ -339,6 +339,20 @@ def test_replay_fails_for_ids_that_it_left(dead: str) -> None:
     assert other.stderr == (
         "tickkeeper: no dead letter has id 999; left, since the other options do not fit it: id 3\n"
     )
+
+
+def test_replay_names_rows_that_wait_for_a_producer(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_dead, "_IN_VAIN", 0.0)
+    with psycopg.connect(dead) as producer:
+        enqueue_many_sync(producer, [NewRow("other", "sms", 1, ordering_key="o")])
+        told = run(dead, "replay", "2", "3")
+        producer.rollback()
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr == (
+        "tickkeeper: replayed 1; 1 stay dead, since a producer's open transaction holds their ordering_key or "
+        "dedup_key, replay them again when it has ended: 3\n"
+    )
+    assert ask(dead, "replay", "3") == {"replayed": 1, "skipped": [], "absent": [], "left": []}
 
 
 def test_purge(dead: str) -> None:

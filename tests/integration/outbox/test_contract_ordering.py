@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.integration.outbox.benches import LEASE, Bench, MemoryBench, PostgresBench, claim, ids
-from tickkeeper.outbox import DuplicateRow, Failure, PostgresOutbox, Settled, Snooze
+from tickkeeper.outbox import DuplicateRow, Enqueued, Failure, PostgresOutbox, Replayed, Settled, Snooze
 
 MINUTE = timedelta(minutes=1)
 
@@ -152,6 +152,43 @@ async def test_a_dead_row_blocks_where_it_is_told_to(blocking: Bench, remedy: st
     else:
         assert await store.dead_letters.purge(older_than=timedelta()) == 1
         assert ids(await claim(blocking)) == [*rows[2:], *more]
+
+
+async def test_a_dead_row_whose_dedup_key_was_enqueued_anew_behind_it_can_be_replayed(blocking: Bench) -> None:
+    dead = (await fill(blocking, 1, dedup_key="d"))[0]
+    run = await claim(blocking)
+    await blocking.store.fail(run.lease_id, [Failure(dead, "no", dead=True)])
+    behind = await fill(blocking, 1, dedup_key="d") + await fill(blocking, 1)
+    assert ids(await claim(blocking)) == []
+    assert await blocking.store.dead_letters.replay() == Replayed(1)
+    assert await blocking.enqueue(ordering_key="k", dedup_key="d") == Enqueued(behind[0], "kept")
+    assert ids(await claim(blocking)) == [dead, *behind]
+
+
+async def test_dead_rows_of_one_dedup_key_that_block_one_key_are_replayed_together(blocking: Bench) -> None:
+    first = (await fill(blocking, 1, dedup_key="d"))[0]
+    run = await claim(blocking)
+    second = (await fill(blocking, 1, dedup_key="d"))[0]
+    await blocking.store.release(run.lease_id, [first])
+    run = await claim(blocking)
+    assert ids(run) == [first, second]
+    await blocking.store.fail(run.lease_id, [Failure(row, "no", dead=True) for row in (first, second)])
+    assert await blocking.store.dead_letters.replay() == Replayed(2)
+    assert await blocking.enqueue(ordering_key="k", dedup_key="d") == Enqueued(second, "kept")
+    assert ids(await claim(blocking)) == [first, second]
+
+
+async def test_a_dead_row_that_blocks_waits_for_a_twin_that_does_not_wait_for_it(blocking: Bench) -> None:
+    dead = (await fill(blocking, 1, dedup_key="d"))[0]
+    run = await claim(blocking)
+    await blocking.store.fail(run.lease_id, [Failure(dead, "no", dead=True)])
+    twin = (await fill(blocking, 1, "other", dedup_key="d"))[0]
+    assert await blocking.store.dead_letters.replay() == Replayed(0, (dead,))
+    run = await claim(blocking)
+    assert ids(run) == [twin]
+    await blocking.store.ack(run.lease_id, [twin])
+    assert await blocking.store.dead_letters.replay() == Replayed(1)
+    assert ids(await claim(blocking)) == [dead]
 
 
 async def test_a_lost_last_attempt_blocks_too(blocking: Bench) -> None:

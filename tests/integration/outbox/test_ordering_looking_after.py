@@ -15,8 +15,18 @@ import pytest
 
 from tests.integration.outbox.benches import LEASE, PostgresBench, claim, ids
 from tests.integration.outbox.test_ordering import Crowd, all_of, count
-from tickkeeper.outbox import Claim, Failure, PostgresOutbox, Replayed, Settled, postgres_claim, postgres_dead
+from tickkeeper.outbox import (
+    Claim,
+    Failure,
+    PostgresOutbox,
+    Replayed,
+    Settled,
+    enqueue,
+    postgres_claim,
+    postgres_dead,
+)
 from tickkeeper.outbox.postgres_claim import PostgresClaims
+from tickkeeper.outbox.postgres_dead import ReplayIncomplete
 from tickkeeper.outbox.queries import queries
 
 Connection = psycopg.AsyncConnection[Any]
@@ -212,7 +222,9 @@ async def test_a_row_is_replayed_while_the_last_one_of_its_key_leaves(postgres: 
     await bury(postgres, first, second)
     await replay(postgres, first)
     assert ids(await claim(postgres)) == [first]
-    given = dict.fromkeys(("tenant_id", "kind", "above")) | {"ids": [second], "due": datetime.now(UTC), "limit": 9}
+    given: dict[str, Any] = dict.fromkeys(("tenant_id", "kind", "above"))
+    given |= {"ids": [second], "due": datetime.now(UTC), "limit": 9, "hold": False, "patience": "100ms"}
+    given |= {"held_tenants": [], "held_keys": []}
     async with await psycopg.AsyncConnection.connect(dsn) as replaying:
         await replaying.execute(queries("tickkeeper")["replay"], given)
         async with leaving(dsn, first):
@@ -232,6 +244,137 @@ async def test_a_block_is_purged_while_the_row_before_it_leaves(dsn: str, connec
             assert await store.dead_letters.purge(older_than=timedelta()) == 1
             assert ids(await claim(bench)) == []
         assert ids(await claim(bench)) == rows[2:]
+
+
+@asynccontextmanager
+async def many_busy_keys(bench: PostgresBench, dsn: str, number: int) -> AsyncIterator[Connection]:
+    """Keys that were noted, and wait for the transaction of one producer, which is this connection's."""
+    for key in range(number):
+        await bench.enqueue(ordering_key=f"busy-{key}")
+    async with await psycopg.AsyncConnection.connect(dsn) as producer:
+        for key in range(number):
+            await enqueue(producer, "acme", "mail", None, ordering_key=f"busy-{key}")
+        run = await claim(bench)
+        assert await bench.store.ack(run.lease_id, ids(run)) == Settled(number)
+        assert await count(bench.connection, "outbox_key_check") == number
+        yield producer
+
+
+@pytest.mark.parametrize("seconds", [0.25, 0.0])  # at 0 a statement looks after one key
+async def test_keys_that_wait_for_a_producer_do_not_keep_others_from_being_looked_after(
+    postgres: PostgresBench, dsn: str, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(postgres_claim, "_MAX_CHECKS", 2)
+    monkeypatch.setattr(postgres_claim, "_CHECK_SECONDS", seconds)
+    async with many_busy_keys(postgres, dsn, 12) as producer:
+        async with await psycopg.AsyncConnection.connect(dsn) as strict:
+            await strict.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+            other = await enqueue(strict, "acme", "mail", None, ordering_key="other")
+        seen: list[int] = []
+        for _ in range(30):
+            seen += ids(await claim(postgres))
+        assert seen == [other.id]
+        await producer.commit()
+        # The walk begins anew with the oldest ones.
+        for _ in range(60):
+            run = await claim(postgres)
+            seen += ids(run)
+            await postgres.store.ack(run.lease_id, ids(run))
+        assert len(seen) == 13
+    assert await count(postgres.connection, "outbox_key_check") == 0
+
+
+async def test_a_replay_looks_after_its_keys_whatever_waits_before_them(
+    postgres: PostgresBench, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_claim, "_MAX_CHECKS", 2)
+    rows = await fill(postgres, 1)
+    await bury(postgres, *rows)
+    async with many_busy_keys(postgres, dsn, 3):
+        await replay(postgres, *rows)
+        monkeypatch.setattr(PostgresClaims, "_look_after_keys", _looks_after_nothing)
+        assert ids(await claim(postgres)) == rows
+
+
+async def _looks_after_nothing(*_: Any) -> bool:
+    return False
+
+
+@asynccontextmanager
+async def dead_beside_a_producer(bench: PostgresBench, dsn: str) -> AsyncIterator[tuple[list[int], Connection]]:
+    """Dead rows of the keys "k", "j", none, and "k", while a producer's transaction has made the key "k"."""
+    rows = [(await bench.enqueue(ordering_key=key)).id for key in ("k", "j", None, "k")]
+    while (run := await claim(bench)).rows:
+        await bench.store.fail(run.lease_id, [Failure(row.id, "no", dead=True) for row in run.rows])
+    async with await psycopg.AsyncConnection.connect(dsn) as producer:
+        await enqueue(producer, "acme", "mail", None, ordering_key="k")
+        yield rows, producer
+
+
+@pytest.mark.parametrize("portion", [1, 2, 500])
+async def test_a_replay_names_the_rows_that_a_producer_holds_up_and_replays_the_others(
+    postgres: PostgresBench, dsn: str, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    monkeypatch.setattr(postgres_dead, "_BATCH", portion)
+    monkeypatch.setattr(postgres_dead, "_IN_VAIN", 0.3)
+    async with dead_beside_a_producer(postgres, dsn) as (rows, producer):
+        with pytest.raises(ReplayIncomplete, match="replayed 2; 2 stay dead, since a producer's open") as incomplete:
+            await postgres.store.dead_letters.replay()
+        assert (incomplete.value.done, incomplete.value.waiting) == (Replayed(2), (rows[0], rows[3]))
+        assert set(ids(await claim(postgres))) == set(rows[1:3])
+        await producer.commit()
+    assert await postgres.store.dead_letters.replay() == Replayed(2)
+    run = await claim(postgres)
+    assert ids(run)[:2] == [rows[0], rows[3]]
+    assert len(run.rows) == 3
+
+
+async def test_a_replay_waits_for_a_producer_that_ends_its_transaction(
+    postgres: PostgresBench, connection: Connection, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_dead, "_IN_VAIN", 20.0)
+    async with dead_beside_a_producer(postgres, dsn) as (rows, producer):
+        replaying = asyncio.create_task(postgres.store.dead_letters.replay())
+        await somebody_waits_for_a_lock(connection)
+        assert (await postgres.store.show(rows[0])) is not None
+        await producer.commit()
+        assert await replaying == Replayed(4)
+    assert [row for row in ids(await claim(postgres)) if row in (rows[0], rows[3])] == [rows[0], rows[3]]
+
+
+async def test_a_replay_waits_for_an_open_transaction_with_a_dedup_key(
+    postgres: PostgresBench, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_dead, "_IN_VAIN", 0.0)
+    rows = await fill(postgres, 1, dedup_key="d") + await fill(postgres, 1)
+    await bury(postgres, *rows)
+    async with await psycopg.AsyncConnection.connect(dsn) as producer:
+        await enqueue(producer, "acme", "mail", None, dedup_key="d")
+        with pytest.raises(ReplayIncomplete) as incomplete:
+            await postgres.store.dead_letters.replay()
+        assert incomplete.value.waiting == tuple(rows), "the second must not go before the first"
+        await producer.rollback()
+    await replay(postgres, *rows)
+    assert ids(await claim(postgres)) == rows
+
+
+async def test_a_producer_is_not_ended_as_a_deadlock_with_a_replay(
+    postgres: PostgresBench, connection: Connection, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_dead, "_IN_VAIN", 20.0)
+    for key in ("a", "b"):
+        await postgres.enqueue(ordering_key=key)
+    run = await claim(postgres)
+    await postgres.store.fail(run.lease_id, [Failure(row.id, "no", dead=True) for row in run.rows])
+    async with await psycopg.AsyncConnection.connect(dsn) as producer:
+        # Of two that wait for one another the first to ask is ended: this one asks before the replay would.
+        await producer.execute("SET deadlock_timeout = '500ms'")
+        await enqueue(producer, "acme", "mail", None, ordering_key="b")
+        replaying = asyncio.create_task(postgres.store.dead_letters.replay())
+        await somebody_waits_for_a_lock(connection)
+        await enqueue(producer, "acme", "mail", None, ordering_key="a")
+        await producer.commit()
+    assert await replaying == Replayed(2)
 
 
 class LookedAfter(Crowd):

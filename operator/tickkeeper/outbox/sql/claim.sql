@@ -287,28 +287,35 @@ SELECT count(*) FROM taken;
 
 
 -- name: checks
--- Look after keys that were noted: the oldest notes, each under its lock. Returns how many were seen, and how many of them
--- wait for somebody's transaction.
--- Index: outbox_key_check_key; in outbox_mend outbox_head, outbox_run and outbox_block_key.
+-- Look after keys that were noted, each under its lock: the oldest notes behind the id above, as many keys as there is time
+-- for (a key may wait for a moment), one at least. Returns how many notes were done with (the others wait for somebody's
+-- transaction), and the id behind which to go on; NULL where no note is left behind these.
+-- Index: the primary key, or outbox_key_check_key; in outbox_mend outbox_head, outbox_run and outbox_block_key.
 WITH noted AS MATERIALIZED (
     SELECT c.id, c.tenant_id, c.ordering_key FROM {schema}.outbox_key_check c
-     WHERE %(tenant_id)s::text IS NULL OR c.tenant_id = %(tenant_id)s
+     WHERE (%(tenant_id)s::text IS NULL OR c.tenant_id = %(tenant_id)s) AND c.id > %(above)s
      ORDER BY c.id
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ),
 keys AS MATERIALIZED (
-    SELECT DISTINCT n.tenant_id, n.ordering_key FROM noted n
+    SELECT n.tenant_id, n.ordering_key, min(n.id) AS id FROM noted n GROUP BY 1, 2 ORDER BY 3
 ),
 mended AS MATERIALIZED (
-    SELECT k.tenant_id, k.ordering_key, {schema}.outbox_mend(k.tenant_id, k.ordering_key) AS done FROM keys k
+    SELECT k.tenant_id, k.ordering_key, k.id,
+           CASE WHEN clock_timestamp() <= statement_timestamp() + make_interval(secs => %(seconds)s)
+                  OR k.id = (SELECT min(n.id) FROM noted n)
+                THEN {schema}.outbox_mend(k.tenant_id, k.ordering_key) END AS done
+      FROM keys k
 ),
 gone AS (
     DELETE FROM {schema}.outbox_key_check
      WHERE id = ANY (ARRAY(SELECT n.id FROM noted n JOIN mended m USING (tenant_id, ordering_key) WHERE m.done))
     RETURNING id
 )
-SELECT (SELECT count(*) FROM noted), (SELECT count(*) FROM noted) - (SELECT count(*) FROM gone);
+SELECT (SELECT count(*) FROM gone),
+       coalesce((SELECT min(m.id) - 1 FROM mended m WHERE m.done IS NULL),
+                (SELECT CASE WHEN count(*) = %(limit)s THEN max(n.id) END FROM noted n));
 
 
 -- name: due_left
