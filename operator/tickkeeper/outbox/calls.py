@@ -78,6 +78,8 @@ class Calls:
         self._pool = pool(min_size, max_size)
         #: Apart, since handlers decide how long they keep one: acks and renewals must not wait for them.
         self._transactions = pool(0, transactions, lent=True)
+        #: Who waits for one of these waits as long as others work with theirs, and not for the pool's time only.
+        self._turns_to_borrow = asyncio.Semaphore(transactions)
         self._running: set[asyncio.Task[Any]] = set()
 
     async def open(self) -> None:
@@ -100,10 +102,11 @@ class Calls:
     async def borrow(self) -> AsyncIterator[StoreConnection]:
         """A connection for a transaction of the caller's own, of any length.
 
-        Not having one, or losing it, is StoreUnavailable; other errors of the statements pass unchanged.
+        Waits for its turn while all of them are lent. Not having one then, or losing it, is StoreUnavailable; other
+        errors of the statements pass unchanged.
         """
         try:
-            async with self._transactions.connection() as connection:
+            async with self._turns_to_borrow, self._transactions.connection() as connection:
                 try:
                     yield connection
                 except psycopg.errors.ReadOnlySqlTransaction:

@@ -73,7 +73,8 @@ class PostgresOutbox:
         call_timeout: float = 15.0,
     ) -> None:
         """``dead_heads``: whether a row of an ordering_key that goes to the dead letters is skipped, or blocks the rows
-        behind it until it is replayed or purged. ``transaction_connections``: for ``transaction``, opened when needed.
+        behind it until it is replayed or purged. ``transaction_connections``: for ``transaction``, opened when needed;
+        so many are under way at once, and others wait for their turn.
 
         ValueError: the dsn cannot be read, the schema's name or the default lease is not allowed.
         """

@@ -179,7 +179,7 @@ class OutboxStore(Protocol):
         ...
 
     async def snooze(self, lease_id: UUID, snoozes: Sequence[Snooze]) -> Settled:
-        """Rows go back until a given time; the attempt is not counted."""
+        """Rows go back until a given time, at least for a second by the store's clock; the attempt is not counted."""
         ...
 
     async def release(self, lease_id: UUID, ids: Sequence[int | UUID]) -> Settled:

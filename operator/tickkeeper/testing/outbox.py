@@ -48,6 +48,9 @@ from tickkeeper.testing.entry import Entry, Reason, counted
 from tickkeeper.testing.keys import Keys
 from tickkeeper.testing.transaction import InMemoryTransaction, locked
 
+#: As the other outboxes have it: a row that is due again at once would be claimed again and again within one tick.
+_MIN_SNOOZE = timedelta(seconds=1)
+
 
 class InMemoryOutbox:
     """``ManagedOutbox`` without a server: the same rules and the same answers as PostgresOutbox, in one process.
@@ -225,7 +228,7 @@ class InMemoryOutbox:
         self._hand_back_rest(lease_id, mine)
         for entry in mine:
             entry.hand_back()
-            entry.put_off(given[entry.id].until)
+            entry.put_off(max(given[entry.id].until, self.now() + _MIN_SNOOZE))
             entry.suspect = False
         return _settled(given, mine)
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import cast
 from uuid import UUID
@@ -17,7 +16,7 @@ from tickkeeper.worker.handlers import Handler
 from tickkeeper.worker.invoke import Invoker, Job
 from tickkeeper.worker.jobs import Jobs, Line
 from tickkeeper.worker.lease import Lease
-from tickkeeper.worker.outcome import DONE, RELEASED, Fate, Verdict, not_before
+from tickkeeper.worker.outcome import DONE, RELEASED, Fate, Verdict
 from tickkeeper.worker.report import Report
 from tickkeeper.worker.stop import Stop
 
@@ -313,9 +312,10 @@ class Batch:
                 if row.id in settled.lost:
                     self._jobs.lose(row)
         self._report.fenced(settled.fenced)
-        # Which rows of a group were fenced is not told: then only their number is known.
         if settled.fenced:
-            return
+            if len(settled.lost) < settled.fenced:
+                return  # a store that does not tell which: then only their number is known
+            rows = [row for row in rows if row.id not in settled.lost]
         died = [row for row in rows if row.attempts >= row.max_attempts] if settled.dead else []
         if fate is Fate.RETRIED and died:
             self._report.settled(died, Fate.DEAD)
@@ -329,8 +329,8 @@ def _failure(row: Row, verdict: Verdict) -> Failure:
 
 
 def _snooze(row: Row, verdict: Verdict) -> SnoozeWrite:
-    now = datetime.now(UTC)
-    return SnoozeWrite(row.id, not_before(verdict.until or now, now))
+    assert verdict.until is not None  # as each verdict of that fate has it
+    return SnoozeWrite(row.id, verdict.until)
 
 
 async def _end(task: "asyncio.Task[None]") -> BaseException | None:

@@ -11,6 +11,7 @@ import hmac
 import json
 import math
 import os
+import random
 import socket
 import ssl
 import time
@@ -20,6 +21,7 @@ from email.utils import parsedate_to_datetime
 
 import aiohttp
 
+from tickkeeper.outbox.backoff import Backoff
 from tickkeeper.outbox.store import Row
 from tickkeeper.worker.handlers import Handler, Kinds, as_handler
 from tickkeeper.worker.outcome import MAX_DELAY, Dead, Outcome, Retry
@@ -30,6 +32,7 @@ _SPARE_SECONDS = 5.0
 # Of a row's headers these go along as HTTP headers too: tracing works without opening the body.
 _FORWARDED = ("traceparent", "tracestate")
 _TRY_AGAIN = frozenset({408, 429})
+_BACKOFF = Backoff()
 
 
 class HttpDelivery:
@@ -68,12 +71,17 @@ class HttpDelivery:
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Retry(reason=f"POST {route.where}: {_cause(error)}")
-        return judge(status, retry_after, where=route.where, now=datetime.now(UTC))
+        backoff = timedelta(seconds=_BACKOFF.seconds(row.attempts, random.random()))  # noqa: S311 - spreads rows
+        return judge(status, retry_after, where=route.where, now=datetime.now(UTC), backoff=backoff)
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "tickkeeper"}
+                # No bound of its own: handlers at once are bounded already, and those of a receiver that hangs would
+                # make the others' wait, and be told as theirs.
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "tickkeeper"},
             )
         return self._session
 
@@ -95,14 +103,19 @@ def _cause(error: Exception) -> str:
     return f"{name}: {told}" if told else name
 
 
-def judge(status: int, retry_after: str | None, *, where: str, now: datetime) -> Outcome | None:
-    """What a receiver's answer means: 2xx done; 4xx dead, but for 408 and 429; the rest is tried again. Pure."""
+def judge(status: int, retry_after: str | None, *, where: str, now: datetime, backoff: timedelta) -> Outcome | None:
+    """What a receiver's answer means: 2xx done; 4xx dead, but for 408 and 429; the rest is tried again. Pure.
+
+    Not before Retry-After says, and not before ``backoff`` is over: a receiver that says 0, or whose clock is behind
+    ours, would have spent all attempts within a second.
+    """
     if 200 <= status < 300:
         return None
     reason = f"POST {where}: answered {status}"
     if 400 <= status < 500 and status not in _TRY_AGAIN:
         return Dead(reason)
-    return Retry(after=delay_of(retry_after, now), reason=reason)
+    asked = delay_of(retry_after, now)
+    return Retry(after=None if asked is None else max(asked, backoff), reason=reason)
 
 
 def delay_of(retry_after: str | None, now: datetime) -> timedelta | None:

@@ -7,7 +7,7 @@ that success would lose the row. Failures are retried with the store's back-off 
 
 import math
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -17,8 +17,6 @@ from tickkeeper.telemetry.redaction import describe, redact
 MAX_ERROR = 4096
 #: Longest time that a handler or a receiver may put a retry off.
 MAX_DELAY = timedelta(days=7)
-# A row that is put off to now would be claimed again and again within one tick.
-_MIN_SNOOZE = timedelta(seconds=1)
 
 
 class Outcome(Exception):
@@ -120,11 +118,6 @@ def failed(text: str, *, late: bool = False) -> Verdict:
     return Verdict(Fate.RETRIED, clean(text), late=late)
 
 
-def not_before(until: datetime, now: datetime) -> datetime:
-    """``until``, at least a second from now."""
-    return max(until, now + _MIN_SNOOZE)
-
-
 def clean(text: str) -> str:
     """An error text as it may be stored and shown: no credential, no bound parameter, no NUL, bounded."""
     text = redact(text).replace("\x00", "\N{REPLACEMENT CHARACTER}")
@@ -139,7 +132,12 @@ def _zoned(until: Any) -> datetime:
             f"Snooze: until must be a datetime with a time zone, not {until!r}: "
             "datetime.now(UTC) + timedelta(seconds=5); Retry(after=5) takes seconds, and spends an attempt"
         )
-    return until
+    try:
+        utc = until.astimezone(UTC)
+    except OverflowError:  # a day from the last one, or the first
+        utc = until.replace(tzinfo=UTC)
+    # A class of somebody's own, or a zone that fails, would fail the write, and with it the outcomes of other rows.
+    return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond, UTC)
 
 
 def _delay(after: float | timedelta) -> timedelta:

@@ -63,7 +63,13 @@ def build_store(settings: WorkerSettings) -> PostgresOutbox | MnemoraOutbox:
     schema, connections = settings.schema_name, settings.database_connections
     if settings.store == "mnemora":
         return MnemoraOutbox(dsn, schema=schema, max_connections=connections)
-    return PostgresOutbox(dsn, schema=schema, max_connections=connections, dead_heads=settings.dead_heads)
+    return PostgresOutbox(
+        dsn,
+        schema=schema,
+        max_connections=connections,
+        transaction_connections=settings.transaction_connections,
+        dead_heads=settings.dead_heads,
+    )
 
 
 def build_sampler(settings: WorkerSettings) -> OutboxSampler | None:

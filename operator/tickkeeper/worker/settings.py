@@ -44,6 +44,9 @@ class WorkerSettings(BaseSettings):
         "skip", description="a row that goes to the dead letters: skipped, or it blocks its ordering_key"
     )
     database_connections: int = Field(4, ge=1, le=100, description="at most, per process")
+    transaction_connections: int = Field(
+        4, ge=1, le=100, description="beside those, for handlers with transaction=True: so many at once"
+    )
 
     queue: List = Field((), description="queue to work, default ticks; goes before TICKKEEPER_QUEUES")
     queues: List = Field((), description="queues to work, with commas between")

@@ -1,8 +1,9 @@
 """One tick: drain one tenant's outbox until it is empty or the time budget is used."""
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import cast
 from uuid import UUID
@@ -28,6 +29,8 @@ _NOTHING = UUID(int=0)
 _MOST_NAMED = 20
 #: After how many seconds of a batch, or after the budget if that is longer, another claim is made beside it.
 _LOOK_BESIDES = 1.0
+#: Seconds between two looks at which kinds fit a pattern.
+_KINDS_EVERY = 1.0
 
 
 def never() -> bool:
@@ -112,6 +115,8 @@ class _Drain:
         self._failed = False
         self._counts = Counts()
         self._kinds: list[str] | None = None
+        #: when what fits a pattern is to be looked up again (monotonic seconds); never where there is no pattern
+        self._kinds_until = math.inf
 
     async def run(self) -> TickResult:
         began = time.monotonic()
@@ -270,11 +275,17 @@ class _Drain:
         return handler
 
     async def _claimable(self) -> list[str]:
-        """The exact kinds to claim: what this tick wants of what has a handler. Patterns are looked up once a tick."""
-        if self._kinds is None:
+        """The exact kinds to claim: what this tick wants of what has a handler.
+
+        Patterns are looked up again once a second: a tick that goes on would never see a kind that is new.
+        """
+        if self._kinds is None or time.monotonic() > self._kinds_until:
             handled, wanted = self._registry.kinds, self._limits.wanted
             both = handled if wanted is None else handled & wanted
-            there = await self._store.kinds(self._tenant) if both.prefixes else ()
+            there: Iterable[str] = ()
+            if both.prefixes:
+                self._kinds_until = time.monotonic() + _KINDS_EVERY
+                there = await self._store.kinds(self._tenant)
             self._kinds = sorted(both.exact | {kind for kind in there if kind in both})
         return self._kinds
 

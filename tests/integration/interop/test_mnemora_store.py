@@ -109,9 +109,10 @@ async def test_a_completed_row_does_not_fail_as_well(store, database, table):
 
 
 async def test_a_retry_with_a_delay_a_snooze_and_a_release_leave_the_row_open(store, database, table):
-    put(database, range(3))
+    put(database, range(4))
     claim = await _claim(store)
-    one, two, three = (row.id for row in claim.rows)
+    one, two, three, four = (row.id for row in claim.rows)
+    assert (await store.snooze(claim.lease_id, [Snooze(four, datetime.now(UTC) - timedelta(days=1))])).changed == 1
     assert (await store.fail(claim.lease_id, [Failure(one, "busy", after=timedelta(hours=1))])).dead == 0
     until = datetime.now(UTC) + timedelta(hours=2)
     assert (await store.snooze(claim.lease_id, [Snooze(two, until)])).changed == 1
@@ -120,6 +121,7 @@ async def test_a_retry_with_a_delay_a_snooze_and_a_release_leave_the_row_open(st
     assert all(row["claimed_at"] is None and row["failed_at"] is None for row in rows.values())
     assert timedelta(minutes=59) < rows[one]["available_at"] - datetime.now(UTC) < timedelta(minutes=61)
     assert rows[two]["available_at"] == until
+    assert rows[four]["available_at"] > datetime.now(UTC) - timedelta(minutes=1)
     again = await _claim(store)
     assert [row.id for row in again.rows] == [three]
     assert again.rows[0].attempts == 2  # never counted down: peers know a claim by its number

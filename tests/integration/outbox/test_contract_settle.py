@@ -138,7 +138,22 @@ async def test_any_time_can_be_snoozed_to(bench: Bench, until: datetime) -> None
     row = await bench.enqueue()
     taken = await claim(bench)
     assert await bench.store.snooze(taken.lease_id, [Snooze(row.id, until)]) == Settled(1)
+    assert ids(await claim(bench)) == []
+    await bench.elapse(timedelta(seconds=2))
     assert ids(await claim(bench)) == ([] if until.year > 2000 else [row.id])
+
+
+@pytest.mark.parametrize("ago", [timedelta(0), timedelta(days=1)])
+async def test_a_snooze_lasts_a_second_at_least_by_the_outbox_clock(bench: Bench, ago: timedelta) -> None:
+    """Whatever the worker's clock says: due again at once, the row would be claimed as fast as the machine can."""
+    row = await bench.enqueue()
+    taken = await claim(bench)
+    before = bench.now()
+    await bench.store.snooze(taken.lease_id, [Snooze(row.id, before - ago)])
+    shown = await bench.store.show(row.id)
+    assert shown is not None
+    assert shown.available_at is not None
+    assert shown.available_at >= before + timedelta(seconds=0.9)
 
 
 async def test_a_time_without_a_zone_is_refused(bench: Bench) -> None:

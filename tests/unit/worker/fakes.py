@@ -95,7 +95,7 @@ class FakeOutbox:
         for each in mine:
             del self.rows[each], self.leases[each]
         self.acked += mine
-        return Settled(len(mine), len(ids) - len(mine))
+        return Settled(len(mine), len(ids) - len(mine), lost=tuple(each for each in ids if each not in mine))
 
     async def fail(self, lease_id: UUID, failures: Any) -> Settled:
         await self._begin("fail")

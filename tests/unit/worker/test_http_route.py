@@ -137,7 +137,7 @@ async def test_without_a_key_there_is_no_signature(delivery):
     + [(status, Retry) for status in (301, 307, 408, 429, 500, 502, 503, 504)],
 )
 def test_what_an_answer_means(status, outcome):
-    result = judge(status, None, where="http://h/", now=NOW)
+    result = judge(status, None, where="http://h/", now=NOW, backoff=timedelta())
     assert (type(result) if result else None) is outcome
     if result:
         assert result.reason == f"POST http://h/: answered {status}"
@@ -162,6 +162,46 @@ def test_what_an_answer_means(status, outcome):
 )
 def test_retry_after_is_honoured_within_bounds(header, delay):
     assert delay_of(header, NOW) == delay
+
+
+@pytest.mark.parametrize(
+    ("header", "after"),
+    [("0", 60), ("Wed, 31 Dec 2025 23:00:00 GMT", 60), ("1", 60), ("61", 61), (None, None), ("soon", None)],
+)
+def test_a_receiver_may_put_a_retry_off_and_not_hasten_it(header, after):
+    outcome = judge(503, header, where="http://h/", now=NOW, backoff=timedelta(seconds=60))
+    assert outcome.after == (None if after is None else timedelta(seconds=after))
+
+
+async def test_retry_after_zero_leaves_the_back_off(delivery):
+    async def busy(_request):
+        return web.Response(status=503, headers={"Retry-After": "0"})
+
+    async with _receiver(busy) as (url, _):
+        outcome = await delivery.handler(_route(url), None).call(row(attempts=10))
+    assert outcome.after >= timedelta(seconds=256)
+
+
+async def test_a_receiver_that_hangs_does_not_make_another_wait(delivery):
+    going, release = asyncio.Event(), asyncio.Event()
+    count = 130  # aiohttp's own bound is 100
+
+    async def hang(_request):
+        nonlocal count
+        count -= 1
+        if not count:
+            going.set()
+        await release.wait()
+        return web.Response()
+
+    async with _receiver(hang) as (slow, _), _receiver(_ok) as (quick, _):
+        handler = delivery.handler(_route(slow, timeout_ms=60_000), None)
+        hanging = [asyncio.create_task(handler.call(row(n))) for n in range(count)]
+        async with asyncio.timeout(30):
+            await going.wait()
+        assert await delivery.handler(_route(quick, timeout_ms=30_000), None).call(row()) is None
+        release.set()
+        assert set(await asyncio.gather(*hanging)) == {None}
 
 
 async def test_retry_after_reaches_the_row(delivery):

@@ -1,7 +1,7 @@
 """What handlers may say, and what follows."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,6 @@ from tickkeeper.worker.outcome import (
     clean,
     judge_raise,
     judge_return,
-    not_before,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -103,9 +102,44 @@ def test_an_outcome_that_holds_nonsense_is_a_failure_that_says_so():
     assert "after must be seconds or a timedelta" in verdict.error
 
 
-def test_a_snooze_into_the_past_does_not_spin():
-    assert not_before(NOW - timedelta(days=1), NOW) == NOW + timedelta(seconds=1)
-    assert not_before(NOW + timedelta(days=1), NOW) == NOW + timedelta(days=1)
+class _NoTime(datetime):
+    """As pandas' NaT: a datetime by its type, and none by what it holds."""
+
+    year = month = day = math.nan
+
+    def astimezone(self, tz=None):
+        return self
+
+
+class _Moody(tzinfo):
+    """Knows its offset once."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def utcoffset(self, moment):
+        self.asked += 1
+        if self.asked > 2:
+            raise RuntimeError("no more")
+        return timedelta(hours=2)
+
+    def dst(self, moment):
+        return timedelta(0)
+
+    def tzname(self, moment):
+        return "moody"
+
+
+def test_a_time_is_plain_and_utc_before_it_comes_to_a_write():
+    until = judge_return(Snooze(NOW.astimezone(timezone(timedelta(hours=5))))).until
+    assert (type(until), until.tzinfo, until) == (datetime, UTC, NOW)
+    assert judge_return(Snooze(datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))))).until.year == 9999
+    assert judge_return(Snooze(datetime.min.replace(tzinfo=timezone(timedelta(hours=5))))).until.year == 1
+    moody = judge_return(Snooze(datetime(2026, 1, 1, 2, tzinfo=_Moody())))
+    assert moody.until == datetime(2026, 1, 1, tzinfo=UTC)
+    late = _Late()
+    late.until = _NoTime(2026, 1, 1, tzinfo=UTC)
+    assert judge_raise(late).fate is Fate.RETRIED
 
 
 def test_error_text_holds_no_credential_no_parameter_no_nul():

@@ -125,6 +125,22 @@ async def test_no_handlers_at_all_claims_nothing():
     assert "claim" not in store.calls
 
 
+async def test_a_tick_that_goes_on_sees_kinds_that_are_new(monkeypatch):
+    monkeypatch.setattr("tickkeeper.worker.tick._KINDS_EVERY", 0.0)
+    store = FakeOutbox(row(1, kind="mail.a"))
+    seen = []
+
+    async def handler(got):
+        seen.append(got.kind)
+        if len(seen) == 1:
+            for each in (row(2, kind="mail.b"), row(3, kind="mail.a")):
+                store.rows[each.id] = each
+
+    result = await _drain(store, Registry([as_handler(handler, Kinds.of("mail.*"))]))
+    assert sorted(seen) == ["mail.a", "mail.a", "mail.b"]
+    assert result.ended == "empty"
+
+
 async def test_patterns_claim_the_exact_kinds_that_are_there():
     store = FakeOutbox(row(1, kind="mail.a"), row(2, kind="mail.b"), row(3, kind="sms.a"))
     registry = Registry([as_handler(_done, Kinds.of("mail.*"))])
@@ -366,6 +382,24 @@ async def test_a_late_outcome_is_fenced_and_no_success():
     assert (result.claimed, result.done, result.fenced) == (1, 0, 1)
     assert metrics.registry.get_sample_value("tickkeeper_rows_fenced_total") == 1
     assert metrics.registry.get_sample_value("tickkeeper_rows_total", {"kind": "mail.send", "outcome": "done"}) is None
+
+
+async def test_what_was_done_beside_a_fenced_row_is_counted():
+    store = FakeOutbox(row(1), row(2), row(3))
+    going, all_there = [], asyncio.Event()
+
+    async def handler(got):
+        going.append(got.id)
+        if len(going) == 3:
+            del store.rows[1], store.leases[1]
+            all_there.set()
+        await all_there.wait()
+
+    metrics = WorkerMetrics(CollectorRegistry())
+    result = await _drain(store, _registry(mail_send=handler), metrics=metrics)
+    assert (result.claimed, result.done, result.fenced) == (3, 2, 1)
+    assert metrics.registry.get_sample_value("tickkeeper_rows_fenced_total") == 1
+    assert metrics.registry.get_sample_value("tickkeeper_rows_total", {"kind": "mail.send", "outcome": "done"}) == 2
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), TimeoutError()])

@@ -67,7 +67,9 @@ RETURNING o.id, f.after IS NULL;
 
 
 -- name: snooze
-UPDATE {schema}.outbox o SET available_at = s.until, claimed_at = NULL, claimed_by = NULL
+-- For a second at least, as in our own outbox.
+UPDATE {schema}.outbox o
+   SET available_at = greatest(s.until, clock_timestamp() + interval '1 second'), claimed_at = NULL, claimed_by = NULL
   FROM unnest(%(ids)s::uuid[], %(untils)s::timestamptz[]) AS s (id, until)
  WHERE o.id = s.id AND o.claimed_by = %(token)s AND o.completed_at IS NULL AND o.failed_at IS NULL
 RETURNING o.id, false;

@@ -85,9 +85,11 @@ SELECT (SELECT count(*) FROM buried) + (SELECT count(*) FROM back), (SELECT coun
 
 
 -- name: snooze
--- Rows are put off to a given time, and the attempt is not counted.
+-- Rows are put off to a given time, and the attempt is not counted. For a second at least, by this clock and not by the
+-- worker's: a row that is due again at once would be claimed again and again within one tick.
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(untils)s::timestamptz[]) AS g (id, until)
+    SELECT g.id, greatest(g.until, clock_timestamp() + interval '1 second') AS until
+      FROM unnest(%(ids)s::bigint[], %(untils)s::timestamptz[]) AS g (id, until)
 ),
 mine AS MATERIALIZED (
     SELECT o.id, o.tenant_id, o.ordering_key FROM {schema}.outbox o
